@@ -14,6 +14,7 @@ import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import resources
 from pathlib import Path
 
@@ -32,6 +33,24 @@ NEEDED = ("gradio", "duckdb", "rapidfuzz")
 START_SECONDS = 600.0  # an app whose process lives is slow on a busy machine, not broken
 
 
+@dataclass(frozen=True)
+class ReviewSettings:
+    """How pairs are reviewed: `open_labels` names student and teachers before a reader decides."""
+
+    open_labels: bool = False
+    review_size: int = 60  # pairs of one review
+    guidelines: Path | None = None  # Markdown for reviewers; None: a section of the card, or the Space's own words
+
+    def words(self, guidelines: str) -> dict[str, str]:
+        """Return the settings as the app reads them, those that differ from its own."""
+        settings = {
+            "open_labels": "yes" if self.open_labels else "",
+            "review_size": str(self.review_size) if self.review_size != ReviewSettings.review_size else "",
+            "guidelines": guidelines if self.guidelines else "",
+        }
+        return {name: value for name, value in settings.items() if value}
+
+
 def existing(where: HubDestination, refs: Sequence[str], *, pin: bool = False) -> list[str]:
     """Check that every dataset is there and was published by composer_hub; `pin` replaces tags by commits."""
     versions = [load(where, ref if "@" in ref else f"{ref}@main") for ref in refs]
@@ -47,12 +66,17 @@ def app_folder() -> Path:
     return packaged if packaged.is_dir() else Path(__file__).parents[1] / "space"
 
 
-def app_files(pinned: Sequence[str], org: str | None = None) -> Mapping[str, bytes]:
+def app_files(
+    pinned: Sequence[str], org: str | None = None, review: ReviewSettings = ReviewSettings()
+) -> Mapping[str, bytes]:
     """Return the files of a deployed Space: path -> content."""
     root = app_folder()
     paths = [path for path in sorted(root.rglob("*")) if path.is_file() and "__pycache__" not in path.parts]
     files = {path.relative_to(root).as_posix(): path.read_bytes() for path in paths}
-    files["space.json"] = json.dumps({"datasets": list(pinned)}, indent=2).encode() + b"\n"
+    settings = {"datasets": list(pinned), **review.words("guidelines.md")}
+    files["space.json"] = json.dumps(settings, indent=2).encode() + b"\n"
+    if review.guidelines:
+        files["guidelines.md"] = review.guidelines.read_bytes()
     readme = files["README.md"].decode()
     head = "datasets:\n" + "".join(f"  - {one.split('@')[0]}\n" for one in pinned)
     if org:
@@ -95,7 +119,9 @@ def check_needed() -> None:
 
 
 @contextmanager
-def serving(names: Sequence[str], to: str, port: int = 0) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
+def serving(
+    names: Sequence[str], to: str, port: int = 0, review: ReviewSettings = ReviewSettings()
+) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     """Serve the Space on loopback; yield its URL and process, which ends with the block. Port 0 takes a free one."""
     port = port or _free_port()
     url = f"http://127.0.0.1:{port}/"
@@ -104,6 +130,8 @@ def serving(names: Sequence[str], to: str, port: int = 0) -> Iterator[tuple[str,
         "GRADIO_SERVER_NAME": "127.0.0.1",
         "GRADIO_SERVER_PORT": str(port),
     }
+    settings = review.words(str(review.guidelines.resolve()) if review.guidelines else "")
+    env |= {f"SPACE_{name.upper()}": value for name, value in settings.items()}
     app = children.start([str(app_folder() / "app.py")], env=env, stdout=subprocess.DEVNULL)
     with children.ending(app) as process:
         _wait(process, url)

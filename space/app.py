@@ -1,7 +1,10 @@
 """A Space that shows a pair set, its hints, runs and tasks, and sends reviewers' verdicts back as pull requests.
 
-`SPACE_DATASETS` (or `space.json` beside this file) lists datasets as owner/name@revision, separated by spaces; the
-first one opens. On Hugging Face a visitor signs in; elsewhere the token of this machine is used.
+`SPACE_DATASETS` lists datasets as owner/name@revision, separated by spaces; the first one opens. With
+`SPACE_OPEN_LABELS=yes` student and teachers are named before a reader decides. `SPACE_REVIEW_SIZE` is the number of
+pairs of a review, `SPACE_GUIDELINES` the path of a Markdown file for reviewers. `space.json` beside this file has the
+same, as `datasets`, `open_labels`, `review_size` and `guidelines`. On Hugging Face a visitor signs in; elsewhere the
+token of this machine is used.
 """
 
 import contextlib
@@ -11,6 +14,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -25,11 +29,11 @@ from huggingface_hub import constants, get_token
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 from inspector.characters import visible
-from inspector.desk import ReviewDesk
+from inspector.desk import REVIEW_SIZE, ReviewDesk
 from inspector.guard import RequestGuard
 from inspector.library import Library, NotShown
 from inspector.markup import as_json
-from inspector.page import message, page
+from inspector.page import Frame, message, page
 from inspector.pair_index import BadFilter
 from inspector.verdicts import BadVerdict
 
@@ -39,11 +43,22 @@ REFUSED = (NotShown, BadFilter, BadVerdict)
 EXPECTED = (*REFUSED, HfHubHTTPError, httpx.HTTPError, OSError)
 
 
-def datasets() -> list[str]:
-    """Return the datasets to show."""
-    named = os.environ.get("SPACE_DATASETS", "").split()
-    settings = HERE / "space.json"
-    return named or (json.loads(settings.read_text())["datasets"] if settings.is_file() else [])
+def setting(name: str) -> str:
+    """Return a setting: of the environment, else of `space.json`."""
+    file = HERE / "space.json"
+    written = json.loads(file.read_text()).get(name, "") if file.is_file() else ""
+    return os.environ.get(f"SPACE_{name.upper()}") or (" ".join(written) if isinstance(written, list) else str(written))
+
+
+def made_desk() -> ReviewDesk:
+    """Return the desk that the settings describe."""
+    guidelines = setting("guidelines")
+    return ReviewDesk(
+        Library(setting("datasets").split(), endpoint=constants.ENDPOINT),
+        open_labels=setting("open_labels") == "yes",
+        review_size=int(setting("review_size") or REVIEW_SIZE),
+        guidelines=(HERE / guidelines).read_text(encoding="utf-8", errors="replace") if guidelines else "",
+    )
 
 
 def visitor(request: Request) -> tuple[str | None, str]:
@@ -85,33 +100,24 @@ def build(desk: ReviewDesk) -> gr.Server:
     @server.get("/")
     def root(request: Request) -> HTMLResponse:
         token, user = visitor(request)
-        common = {"user": user, "sign_in": ON_HUB, "stamp": stamp, "hub": desk.library.api.endpoint}
+        frame = Frame(user, ON_HUB, stamp, desk.library.api.endpoint, not desk.open_labels, desk.review_size)
         try:
             place, dataset = desk.place(request.query_params, token)
             # A pair comes after the list: its first read also reads the footers of all files.
             shown = desk.show(place, token, ("list",) if place["view"] == "pairs" else ("list", "detail"))
-            versions = desk.library.versions(shown.place["dataset"], token)
             text = page(
                 shown.place,
+                replace(frame, guidelines=desk.guidelines(dataset, token)),
                 list_=shown.list_,
                 detail=shown.detail,
-                versions=versions,
+                versions=desk.library.versions(shown.place["dataset"], token),
                 datasets=[name.repo for name in desk.library.names],
                 views=desk.views(dataset, token),
-                **common,
             )
             return HTMLResponse(text, headers={"Cache-Control": "no-store"})
         except EXPECTED as error:
             place = {"dataset": "", "revision": "", "view": "overview"}
-            text = page(
-                place,
-                list_=None,
-                detail=message("This cannot be shown", sentence(error)),
-                versions=[],
-                datasets=[],
-                views=[],
-                **common,
-            )
+            text = page(place, frame, list_=None, detail=message("This cannot be shown", sentence(error)))
             return HTMLResponse(text, status_code=404 if isinstance(error, REFUSED) else 502)
 
     @server.get("/part")
@@ -226,7 +232,7 @@ def answer(call: Callable[[], dict[str, Any]]) -> str:
 
 def main() -> None:
     """Serve until stopped."""
-    desk = ReviewDesk(Library(datasets(), endpoint=constants.ENDPOINT))
+    desk = made_desk()
     threading.Thread(target=desk.preload, args=(None if ON_HUB else get_token(),), daemon=True).start()
     server = build(desk)
     host = os.environ.get("GRADIO_SERVER_NAME", "0.0.0.0" if ON_HUB else "127.0.0.1")

@@ -47,7 +47,8 @@ def demo(keep: Path | None, open_space: bool) -> None:
         rest = ", a trained model" if has_model else ""
         click.echo(f"\nThe line is whole: sessions, traces, votes, pairs, loaded back by tag{rest}.")
         click.echo("With your own sessions: composer-hub ingest ~/.claude/projects --repo me/traces --dry-run")
-        words = ["space", "open", f"{PAIRS}@v1.0.0", *(["--with", f"{ROLLOUTS}@main"] if has_model else [])]
+        words = ["space", "open", f"{PAIRS}@v1.0.0", "--open-labels"]
+        words += ["--with", f"{ROLLOUTS}@main"] if has_model else []
         if open_space:
             steps.title("Open the Space on these pairs: every vote and every hint, and verdicts by keyboard.")
             with suppress(KeyboardInterrupt):

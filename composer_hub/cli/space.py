@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import webbrowser
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import click
@@ -13,7 +14,7 @@ from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.hub import HubDestination, check_repo, destination
 from composer_hub.output import Output
-from composer_hub.spaces import app_files, check_needed, existing, serving, write_space
+from composer_hub.spaces import ReviewSettings, app_files, check_needed, existing, serving, write_space
 
 _WITH_HELP = "One more dataset to show: rollouts, traces or tasks; repeatable."
 
@@ -29,18 +30,35 @@ def hub_option(command: Any) -> Any:
     return click.option("--to", type=choice, default="local", show_default=True, help="Hub: embedded or real.")(command)
 
 
+def review_options(command: Any) -> Any:
+    """Give a command the options of a review."""
+    file = click.Path(exists=True, dir_okay=False, path_type=Path)
+    for option in (
+        click.option("--open-labels", is_flag=True, help="Name student and teachers before a reader decides."),
+        click.option("--guidelines", type=file, help="Markdown for reviewers. Default: the card's 'Guidelines'."),
+        click.option(
+            "--review-size", type=click.IntRange(1, 1000), default=60, show_default=True, help="Pairs of one review."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
 @space.command("open", short_help="Open datasets in a local Space.")
 @click.argument("ref", metavar="REPO@REV")
 @click.option("--with", "others", multiple=True, metavar="REPO@REV", help=_WITH_HELP)
 @click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one.")
 @click.option("--no-browser", is_flag=True, help="Print the URL and open nothing.")
+@review_options
 @hub_option
 @format_option
-def open_space(ref: str, others: Sequence[str], port: int, no_browser: bool, to: str, out: Output) -> None:
+def open_space(
+    ref: str, others: Sequence[str], port: int, no_browser: bool, to: str, out: Output, **review: Any
+) -> None:
     """Serve the Space on this machine and open it, until interrupted."""
     check_needed()
     names = existing(_destination(to), [ref, *others])
-    with serving(names, to, port) as (url, process):
+    with serving(names, to, port, ReviewSettings(**review)) as (url, process):
         out.record({"url": url, "datasets": names}, id_key="url")
         sys.stdout.flush()  # a script that reads the address must get it while the server runs
         out.note("Ctrl-C stops.")
@@ -58,6 +76,7 @@ def open_space(ref: str, others: Sequence[str], port: int, no_browser: bool, to:
 @click.option("--org", metavar="NAME", help="Organization whose members alone may sign in.")
 @click.option("--public", is_flag=True, help="Let everyone open the Space; private otherwise.")
 @click.option("--dry-run", is_flag=True, help="Print the files and write nothing.")
+@review_options
 @hub_option
 @format_option
 def deploy(
@@ -69,13 +88,14 @@ def deploy(
     dry_run: bool,
     to: str,
     out: Output,
+    **review: Any,
 ) -> None:
     """Write the Space to the Hub in one commit, with the datasets at pinned revisions."""
     where = _destination(to)
     pinned = existing(where, [ref, *others], pin=True)
     name = name or f"{pinned[0].split('@')[0]}-space"
     check_repo(name)
-    files = app_files(pinned, org)
+    files = app_files(pinned, org, ReviewSettings(**review))
     if dry_run:
         out.table([{"file": path, "bytes": len(content)} for path, content in files.items()], id_key="file")
         out.note(f"Would write {len(files)} files to the Space {name} for {', '.join(pinned)}.")

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
 
-from inspector import heavy, verdicts, view_hints, view_overview, view_pairs, view_runs, view_tasks
+from inspector import guidelines, heavy, verdicts, view_hints, view_overview, view_pairs, view_runs, view_tasks
+from inspector.address import address, only, whole
 from inspector.characters import visible
 from inspector.library import Dataset, Library, NotShown
 from inspector.markup import Html, h, parsed, pretty
-from inspector.messages import conversation
 from inspector.page import ITEMS, VIEWS, message
 from inspector.pair_index import BadFilter, PairIndex, Query, compare
+from inspector.view_pairs import Reader
 
+REVIEW_SIZE = 60
 CHUNK = 200_000  # characters of one answer of text on demand
 _VIEW_OF = {"pairs": "pairs", "traces": "hints", "rollouts": "runs", "tasks": "tasks"}
 _KINDS = {"pairs": ("pairs",), "hints": ("traces", "rollouts"), "runs": ("rollouts",), "tasks": ("tasks",)}
@@ -33,11 +36,20 @@ class Shown:
 
 
 class ReviewDesk:
-    """One Space: its datasets and their reviews."""
+    """One Space: its datasets and their reviews. `open_labels` names student and teachers before a reader decides."""
 
-    def __init__(self, library: Library) -> None:
+    def __init__(
+        self, library: Library, *, open_labels: bool = False, review_size: int = REVIEW_SIZE, guidelines: str = ""
+    ) -> None:
         self.library = library
+        self.open_labels = open_labels
+        self.review_size = review_size
+        self._guidelines = guidelines
         self.reviews = verdicts.Reviews(library.api)
+
+    def reader(self, token: str | None) -> Reader:
+        """Return who looks at pairs; without a token all see the same order."""
+        return Reader(self.reviews.name_of(token), not self.open_labels)
 
     # ------------------------------------------------------------------------------------------------------- places
 
@@ -64,6 +76,11 @@ class ReviewDesk:
         linked = (self.library.linked(dataset, kind, token) for kind in _KINDS[view])
         return next((one for one in linked if one is not None), None)
 
+    def guidelines(self, dataset: Dataset, token: str | None) -> Html:
+        """Return what reviewers should know: the text of this Space, else that of the dataset's card, else our own."""
+        of_card = dataset.once("guidelines", lambda: guidelines.of_card(self.library.card(dataset, token)))
+        return guidelines.rendered(self._guidelines or of_card or guidelines.DEFAULT[self.open_labels])
+
     # -------------------------------------------------------------------------------------------------------- views
 
     def show(
@@ -83,7 +100,7 @@ class ReviewDesk:
 
     def preload(self, token: str | None) -> None:
         """Open the first dataset, so that its index is here when the first visitor comes."""
-        with suppress(NotShown, HfHubHTTPError, OSError):
+        with suppress(NotShown, HfHubHTTPError, httpx.HTTPError, OSError):
             self.show({}, token, ("list",))
 
     def part(self, parameters: Mapping[str, str], token: str | None, want: tuple[str, ...]) -> dict[str, Any]:
@@ -111,16 +128,17 @@ class ReviewDesk:
         self, place: dict[str, str], dataset: Dataset, token: str | None, want: tuple[str, ...]
     ) -> tuple[Html | None, Html | None]:
         index = self.index(dataset, token)
-        query = Query.of(place)
+        reader = self.reader(token)
+        query = Query.of(place, reader.name)
         current = place.get("pair", "")
         list_ = detail = None
         if "list" in want:
             if current:  # A pair that was reviewed since the link was made is on another page now.
-                query = Query(query.filters, index.page_of(current, query) or query.page)
+                query = replace(query, page=index.page_of(current, query) or query.page)
             page = index.page(query)
             if not current and page.rows:
                 current = page.rows[0]["id"]
-            list_ = view_pairs.pair_list(page, place, current)
+            list_ = view_pairs.pair_list(page, place, reader, current)
         if "detail" in want:
             detail = self._pair(place, dataset, index, token, current)
         return list_, detail
@@ -138,11 +156,13 @@ class ReviewDesk:
         if traces is not None:
             context = heavy.context(self.library, traces, pair["trace_id"], pair["index"])
             if context is not None and context.error_sites:
-                kept = {name: place[name] for name in ("dataset", "revision") if name in place}
-                hints_place = {**kept, "view": "hints", "hint": f"{pair['step_id']}:1"}
-        rows = self.reviews.of(dataset.name.repo, token).rows
-        said = [row for row in rows if row["pair_id"] == id]
-        return view_pairs.pair_detail(pair, light, votes, context, place, verdicts=said, hints_place=hints_place)
+                hints_place = {**only(place), "view": "hints", "hint": f"{pair['step_id']}:1"}
+        reader = self.reader(token)
+        said = [row for row in self.reviews.of(dataset.name.repo, token).rows if row["pair_id"] == id]
+        decided = place.get("decided") == "yes" or any(row["reviewer"] == reader.name for row in said)
+        return view_pairs.pair_detail(
+            pair, light, votes, context, place, reader, decided=decided, verdicts=said, hints_place=hints_place
+        )
 
     def _hints(
         self, place: dict[str, str], traces: Dataset, token: str | None, want: tuple[str, ...]
@@ -213,7 +233,7 @@ class ReviewDesk:
         place, dataset = self.place(parameters, token)
         source = self._source(dataset, place["view"], token) if place["view"] in ITEMS else None
         if place["view"] == "pairs" and source is not None:
-            return view_pairs.filter_bar(self.index(source, token).facets(), place)
+            return view_pairs.filter_bar(self.index(source, token).facets(), place, self.reader(token))
         if place["view"] == "hints" and source is not None:
             return view_hints.hint_filters(view_hints.SiteTable.of(self.library, source).counts(), place)
         return Html()
@@ -221,7 +241,7 @@ class ReviewDesk:
     def text(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
         """Return a piece of a long text, or the messages before the window."""
         place, dataset = self.place(parameters, token)
-        part, offset = place.get("part", "prompt"), _whole(place.get("offset"))
+        part, offset = place.get("part", "prompt"), whole(place.get("offset"))
         if place.get("hint"):
             source = self._source(dataset, "hints", token) or dataset
             messages = self._hint_prompt(source, place["hint"])
@@ -235,16 +255,17 @@ class ReviewDesk:
             messages = pair["prompt"]
             values = {name: pair[name] for name in ("prompt", "chosen", "rejected", "tools")}
         if part == "prompt" and "at" not in place:
-            earlier = messages[: max(0, len(messages) - view_pairs.WINDOW)]
-            return {"html": conversation(earlier)}
+            until = min(len(messages), whole(place.get("until")) or max(0, len(messages) - view_pairs.WINDOW))
+            kept = address(only(place, "view", "pair", "hint"), "text", part="prompt")
+            return {"html": view_pairs.earlier_messages(messages, offset, until, kept)}
         value = values.get(part, [])
         if part == "prompt":
-            at = _whole(place.get("at"))
+            at = whole(place.get("at"))
             content = messages[at].get("content") if at < len(messages) and isinstance(messages[at], dict) else ""
             value = content or ""
-        whole = pretty(parsed(value))
-        piece = whole[offset : offset + CHUNK]
-        return {"text": visible(piece), "next": offset + len(piece) if offset + len(piece) < len(whole) else None}
+        text = pretty(parsed(value))
+        piece = text[offset : offset + CHUNK]
+        return {"text": visible(piece), "next": offset + len(piece) if offset + len(piece) < len(text) else None}
 
     def _hint_prompt(self, traces: Dataset, id: str) -> list[Any]:
         site = view_hints.SiteTable.of(self.library, traces).row(id)
@@ -308,7 +329,3 @@ class ReviewDesk:
                 "facets": self.index(dataset, token).facets(),
             }
         return facts
-
-
-def _whole(text: str | None) -> int:
-    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 12 else 0

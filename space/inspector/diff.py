@@ -1,6 +1,6 @@
 """How two actions differ: first their structure (tools, then arguments key by key), words only inside a changed one.
 
-In: the assistant messages of both sides. Out: escaped rows; the student's action is on the left.
+In: the assistant messages of both sides and the sides' names. Out: escaped rows.
 """
 
 from __future__ import annotations
@@ -44,13 +44,12 @@ def text_of(message: Mapping[str, Any] | None) -> str:
     return content if isinstance(content, str) else pretty(content)
 
 
-def action_diff(rejected: Mapping[str, Any] | None, chosen: Mapping[str, Any] | None) -> Html:
+def action_diff(left: Mapping[str, Any] | None, right: Mapping[str, Any] | None, names: tuple[str, str]) -> Html:
     """Return both actions side by side, call by call."""
-    left, right = calls_of(rejected), calls_of(chosen)
-    sections = [_call_diff(*both) for both in aligned(left, right)]
-    words = [text_of(rejected), text_of(chosen)]
+    sections = [_call_diff(*both, names) for both in aligned(calls_of(left), calls_of(right))]
+    words = [text_of(left), text_of(right)]
     if any(words):
-        sections.insert(0, _section("Text", "", [_value_row("text", *words)]))
+        sections.insert(0, _section("Text", "", [_value_row("text", *words)], names))
     return h("div", sections or h("p", "Neither side acts.", cls="quiet"), cls="diff")
 
 
@@ -67,13 +66,11 @@ def aligned(left: Sequence[ToolUse], right: Sequence[ToolUse]) -> list[tuple[Too
     return [*both, *((None, call) for to, call in enumerate(right) if to not in partner.values())]
 
 
-def _call_diff(left: ToolUse | None, right: ToolUse | None) -> Html:
+def _call_diff(left: ToolUse | None, right: ToolUse | None, names: tuple[str, str]) -> Html:
     if left is None or right is None:
-        return (
-            _one_side(left, "Only the student calls", "left")
-            if right is None
-            else _one_side(right, "Only the teachers call", "right")
-        )
+        call, name, side = (left, names[0], "left") if right is None else (right, names[1], "right")
+        head = h("h3", h("span", call.tool if call else "", cls="name"), " ", badge(f"only {name}", "warn"), cls="call")
+        return h("section", head, h("div", _listed(call) if call else None, cls=f"cell only {side}"))
     if left == right:
         title = [h("span", left.tool, cls="name"), " ", badge("the same call", "ok"), " ", _in_short(left)]
         return h("details", h("summary", title, cls="call"), _listed(left), cls="folded")
@@ -84,13 +81,13 @@ def _call_diff(left: ToolUse | None, right: ToolUse | None) -> Html:
             h("span", right.tool, cls="name ins"),
         ]
         rows = [_whole_row(_arguments(left), _arguments(right))]
-        return _section(title, badge("another tool", "warn"), rows)
+        return _section(title, badge("another tool", "warn"), rows, names)
     before, after = _arguments(left), _arguments(right)
     keys = list(dict.fromkeys([*before, *after]))
     changed = [key for key in keys if before.get(key, _MISSING) != after.get(key, _MISSING)]
     rows = [_value_row(key, before.get(key), after.get(key)) for key in changed]
     same = {key: before[key] for key in keys if key not in changed}
-    section = _section(left.tool, badge(f"{len(changed)} of {len(keys)} arguments differ"), rows)
+    section = _section(left.tool, badge(f"{len(changed)} of {len(keys)} arguments differ"), rows, names)
     if not same:
         return section
     folded = h("summary", f"The same on both sides: {', '.join(same)}")
@@ -106,15 +103,17 @@ def _arguments(call: ToolUse) -> dict[str, Any]:
     return {"(not an object)": call.arguments} if call.arguments not in (None, "") else {}
 
 
-def _section(title: Any, note: Any, rows: Sequence[Html]) -> Html:
+def _section(title: Any, note: Any, rows: Sequence[Html], names: tuple[str, str]) -> Html:
     head = h("h3", h("span", title, cls="name"), " ", note, cls="call")
     if not rows:
         return h("section", head, h("p", "No arguments.", cls="quiet"))
     columns = h(
         "div",
         h("span", "argument", role="columnheader", cls="key"),
-        h("span", "student (rejected)", role="columnheader"),
-        h("span", "teachers (chosen)", role="columnheader"),
+        [
+            h("span", name, role="columnheader", cls=f"heading {side}")
+            for name, side in zip(names, ("left", "right"), strict=True)
+        ],
         role="row",
         cls="row titles",
     )
@@ -143,12 +142,6 @@ def _whole_row(left: Mapping[str, Any], right: Mapping[str, Any]) -> Html:
     empty = h("span", "no arguments", cls="quiet")
     sides = [_listed(ToolUse("", side)) if side else empty for side in (left, right)]
     return _row("all", *sides, "changed")
-
-
-def _one_side(call: ToolUse | None, note: str, side: str) -> Html:
-    assert call is not None
-    head = h("h3", h("span", call.tool, cls="name"), " ", badge(note, "warn"), cls="call")
-    return h("section", head, h("div", _listed(call), cls=f"cell only {side}"))
 
 
 def _listed(call: ToolUse) -> Html:

@@ -235,6 +235,21 @@ class Library:
             name, commit, manifest, source, key, lambda config: download(manifest["tables"][config]["index"])
         )
 
+    def card(self, dataset: Dataset, token: str | None) -> str:
+        """Return the text of a dataset's card, or "" if it has none."""
+        try:
+            file = self.api.hf_hub_download(
+                dataset.name.repo,
+                "README.md",
+                repo_type="dataset",
+                revision=dataset.revision,
+                token=token or False,
+                cache_dir=self.folder,
+            )
+        except EntryNotFoundError:
+            return ""
+        return Path(file).read_text(encoding="utf-8", errors="replace")
+
     def _close(self, place: tuple[str, str]) -> None:
         dataset = self._open.pop(place)
         self.files.remove(dataset.key)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inspector.diff import calls_of, text_of
+from inspector.diff import calls_of, short_action, text_of
 from inspector.markup import Html, block, h, pretty
 
-MAX_MESSAGES = 200  # of one answer; a longer prompt is fetched in parts
+MAX_MESSAGES = 100  # of one answer; a longer prompt is fetched in parts
 
 
 def message_view(message: Any, *, at: int | None = None, more: str = "") -> Html:
@@ -40,10 +41,33 @@ def _call(tool: str, arguments: Any) -> Html:
     return h("div", h("span", tool, cls="name"), shown, cls="callbox")
 
 
+def folded(message: Any, *, at: int, more: str = "", unfolded: bool = False) -> Html:
+    """Return one message as a line that opens."""
+    text = text_of(message) if isinstance(message, Mapping) else pretty(message)
+    line = (
+        short_action(message, 140)
+        if isinstance(message, Mapping) and calls_of(message)
+        else " ".join(text[:400].split())
+    )
+    role = str(message.get("role") or "unknown") if isinstance(message, Mapping) else "unknown"
+    title = h("summary", h("b", role), " ", h("span", line[:140], cls="quiet"))
+    return h("details", title, message_view(message, at=at, more=more), open=unfolded, data_open=unfolded)
+
+
 def conversation(messages: Sequence[Any], first: int = 0, more: str = "") -> Html:
     """Return messages in order; `first` is the place of the first one in the whole prompt."""
-    shown = [
-        message_view(message, at=first + number, more=more) for number, message in enumerate(messages[:MAX_MESSAGES])
-    ]
+    shown = [message_view(one, at=first + number, more=more) for number, one in enumerate(messages[:MAX_MESSAGES])]
     left = len(messages) - MAX_MESSAGES
     return h("div", shown, h("p", f"{left} more messages", cls="quiet") if left > 0 else None, cls="conversation")
+
+
+def requests(messages: Sequence[Any]) -> list[int]:
+    """Return the places of what the user wrote, without the blocks that a harness adds to it."""
+    places = [
+        at for at, message in enumerate(messages) if isinstance(message, Mapping) and message.get("role") == "user"
+    ]
+    return [at for at in places if _BLOCKS.sub("", text_of(messages[at])).strip()] or places
+
+
+# `<system-reminder>…</system-reminder>`: a block between tags is the harness's, not the user's.
+_BLOCKS = re.compile(r"<([a-zA-Z][\w-]*)\b[^<>]*>.*?</\1>", re.DOTALL)

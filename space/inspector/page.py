@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from inspector.address import address
 from inspector.markup import Html, h
@@ -10,35 +11,55 @@ from inspector.markup import Html, h
 VIEWS = (("pairs", "Pairs"), ("hints", "Hints"), ("runs", "Runs"), ("tasks", "Tasks"), ("overview", "Overview"))
 ITEMS = {"pairs": "pair", "hints": "hint", "runs": "rollout", "tasks": "task"}
 SEARCHES = {"pairs": ("q", "Search actions, repositories, ids"), "hints": ("hint_q", "Search messages and hints")}
-_KEYS = (
+_READ = (
     ("j / k", "next / previous"),
-    ("a", "accept the pair (or: good hint)"),
-    ("r", "reject the pair"),
-    ("e", "edit the chosen action"),
-    ("s", "swap: the student was right"),
-    ("h / b", "bad hint / wrong blame"),
-    ("x", "skip"),
-    ("u", "undo the last decision"),
+    ("Space / PageDown / PageUp", "a screen further / back"),
+    ("↑ / ↓ / Home / End", "scroll"),
+    ("d / D", "next / previous difference"),
+    ("c", "all messages before the step, and back"),
     ("t", "teacher's or student's prompt"),
-    ("n", "write a note"),
     ("f", "filters"),
     ("/", "search"),
+    ("g", "guidelines"),
     ("?", "this help"),
 )
+_DECIDE = {
+    False: (("a", "accept: the teachers' action is better"), ("s", "swap: the student's action is better")),
+    True: (("a", "A is better"), ("b", "B is better")),
+}
+_ALSO = (
+    ("r", "neither is better"),
+    ("1 / 2 / 3 / 4 / 5", "neither, with a reason"),
+    ("e", "edit: write the better action"),
+    ("x", "skip"),
+    ("u", "undo the last decision"),
+    ("n", "write a note"),
+)
+_ON_HINTS = (("a / h / b", "good hint / bad hint / wrong blame"),)
+
+
+@dataclass(frozen=True)
+class Frame:
+    """What is the same for all views of a page: the reader, the review and the server."""
+
+    user: str
+    sign_in: bool
+    stamp: str
+    hub: str
+    blind: bool = True
+    review_size: int = 60
+    guidelines: Html | None = None
 
 
 def page(
     place: Mapping[str, str],
+    frame: Frame,
     *,
     list_: Html | None,
     detail: Html | None,
-    datasets: Sequence[str],
-    versions: Sequence[str],
-    views: Sequence[str],
-    user: str,
-    sign_in: bool,
-    stamp: str,
-    hub: str,
+    datasets: Sequence[str] = (),
+    versions: Sequence[str] = (),
+    views: Sequence[str] = (),
 ) -> str:
     """Return the whole document."""
     view = place["view"]
@@ -49,40 +70,33 @@ def page(
         h("meta", name="viewport", content="width=device-width, initial-scale=1"),
         h("meta", name="color-scheme", content="light dark"),
         h("title", title),
-        h("link", rel="stylesheet", href=f"static/space.css?{stamp}"),
-        h("link", rel="icon", href=f"static/icon.svg?{stamp}", type="image/svg+xml"),
-        h("script", Html(), src=f"static/space.js?{stamp}", defer=True),
+        h("link", rel="stylesheet", href=f"static/space.css?{frame.stamp}"),
+        h("link", rel="icon", href=f"static/icon.svg?{frame.stamp}", type="image/svg+xml"),
+        h("script", Html(), src=f"static/space.js?{frame.stamp}", defer=True),
     )
+    left = _left(place, list_) if list_ is not None else None
     body = h(
         "body",
         h("a", "Skip to the detail", href="#detail", cls="jump"),
-        _header(place, datasets, versions, views, user, sign_in, hub),
+        _header(place, datasets, versions, views, frame),
         h("div", cls="status", id="status", role="alert", hidden=True),
-        h(
-            "main",
-            _left(place, list_) if list_ is not None else None,
-            h("div", detail, id="detail", tabindex="-1"),
-            cls="panes" if list_ is not None else "panes single",
-        ),
-        _help(),
-        _editor(),
+        h("main", left, h("div", detail, id="detail", tabindex="-1"), cls="panes" if left else "panes single"),
+        _help(frame.blind),
+        _dialog("guidelines", "Guidelines", frame.guidelines),
+        _editor(frame.blind),
         _submission(),
         data_view=view,
         data_parameter=ITEMS.get(view),
         data_dataset=place["dataset"],
         data_revision=place["revision"],
+        data_review_size=frame.review_size,
+        cls="blind" if frame.blind else None,
     )
     return f"<!doctype html>\n{h('html', head, body, lang='en')}"
 
 
 def _header(
-    place: Mapping[str, str],
-    datasets: Sequence[str],
-    versions: Sequence[str],
-    views: Sequence[str],
-    user: str,
-    sign_in: bool,
-    hub: str,
+    place: Mapping[str, str], datasets: Sequence[str], versions: Sequence[str], views: Sequence[str], frame: Frame
 ) -> Html:
     kept = {name: place[name] for name in ("dataset", "revision", "base") if place.get(name)}
     tabs = [
@@ -91,60 +105,42 @@ def _header(
             title,
             href=address(kept, view=name),
             aria_current="page" if name == place["view"] else None,
-            data_tab=True,
         )
         for name, title in VIEWS
         if name in views
     ]
     repo, revision = place["dataset"], place["revision"]
-    picker = (
-        _select("dataset", "Dataset", datasets, repo)
-        if len(datasets) > 1
-        else h(
-            "a",
-            repo,
-            href=f"{hub}/datasets/{repo}/tree/{revision}",
-            target="_blank",
-            rel="noopener",
-            cls="repo",
-            title="Open on the Hub",
-        )
-    )
-    who = h("span", user, cls="who", title="Verdicts are submitted under this name") if user else None
-    login = h("a", "Sign in", href="login/huggingface", target="_blank", cls="button") if sign_in and not user else None
+    where = f"{frame.hub}/datasets/{repo}/tree/{revision}"
+    which = h("a", repo, href=where, target="_blank", rel="noopener", cls="repo", title="Open on the Hub")
+    user, count = frame.user, h("span", "0", data_count=True)
+    login = h("a", "Sign in", href="login/huggingface", target="_blank", cls="button")
     return h(
         "header",
+        _button("←", "back", "Back to the list"),
+        h("span", "composer", h("b", "hub"), cls="brand"),
+        h("nav", tabs, cls="tabs", aria_label="Views"),
+        h("div", h("progress", aria_label="Progress of the review"), h("span"), id="progress", hidden=True),
         h(
             "div",
-            h("button", "←", type="button", id="back", title="Back to the list", aria_label="Back to the list"),
-            h("span", "composer", h("b", "hub"), cls="brand"),
-            picker,
+            _select("dataset", "Dataset", datasets, repo) if len(datasets) > 1 else which,
             _select("revision", "Version", versions, revision),
             _select("base", "Compare with", ["", *versions], place.get("base", ""), "no comparison"),
+            h("span", user, cls="who", title="Verdicts are submitted under this name") if user else None,
+            h("button", "Guidelines", type="button", id="guidelines-button"),
+            _button("◐", "theme", "Light or dark"),
+            _button("?", "help-button", "Keys"),
             cls="which",
+            id="which",
         ),
-        h("nav", tabs, cls="tabs", aria_label="Views"),
-        h(
-            "div",
-            who,
-            login,
-            h(
-                "button",
-                "Submit",
-                " ",
-                h("span", "0", data_count=True),
-                " verdicts",
-                type="button",
-                id="submit",
-                disabled=True,
-                cls="primary",
-            ),
-            h("button", "◐", type="button", id="theme", title="Light or dark", aria_label="Light or dark"),
-            h("button", "?", type="button", id="help-button", title="Keys", aria_label="Keyboard help"),
-            cls="tools",
-        ),
+        login if frame.sign_in and not user else None,
+        h("button", "Submit ", count, h("span", " verdicts"), type="button", id="submit", disabled=True, cls="primary"),
+        _button("☰", "menu", "Menu", aria_expanded="false", aria_controls="which"),
         cls="bar",
     )
+
+
+def _button(sign: str, id: str, label: str, **attributes: str) -> Html:
+    return h("button", sign, type="button", id=id, title=label, aria_label=label, cls="icon", **attributes)
 
 
 def _select(name: str, label: str, values: Sequence[str], chosen: str, empty: str = "") -> Html:
@@ -155,73 +151,46 @@ def _select(name: str, label: str, values: Sequence[str], chosen: str, empty: st
 
 def _left(place: Mapping[str, str], list_: Html) -> Html:
     name, hint = SEARCHES.get(place["view"], ("", ""))
-    search = panel = None
+    form = None
     if name:
-        search = h(
-            "input",
-            type="search",
-            name=name,
-            id="search",
-            placeholder=f"{hint}  ( / )",
-            aria_label=hint,
-            value=place.get(name),
-            maxlength="200",
-            autocomplete="off",
-            spellcheck="false",
-        )
-        panel = h(
-            "details",
-            h("summary", "Filters ", h("span", cls="active", data_active=True)),
-            h("div", id="filters"),
-            id="panel",
-        )
-    form = h("form", search, panel, id="form", role="search") if name else None
-    return h("section", form, h("div", list_, id="list"), cls="side", aria_label="List")
+        field = {"placeholder": f"{hint}  ( / )", "aria_label": hint, "value": place.get(name), "maxlength": "200"}
+        search = h("input", type="search", name=name, id="search", autocomplete="off", spellcheck="false", **field)
+        title = h("summary", "Filters ", h("span", cls="active", data_active=True))
+        form = h("form", search, h("details", title, h("div", id="filters"), id="panel"), id="form", role="search")
+    return h(
+        "section", form, h("p", id="last", role="status"), h("div", list_, id="list"), cls="side", aria_label="List"
+    )
 
 
 def _dialog(id: str, title: str, *children: object) -> Html:
-    close = h("button", "Close", type="button", data_close=True)
-    return h(
-        "dialog",
-        h("h2", title, id=f"{id}-title"),
-        *children,
-        h("p", close, cls="end"),
-        id=id,
-        aria_labelledby=f"{id}-title",
-    )
+    close = h("p", h("button", "Close", type="button", data_close=True), cls="end")
+    return h("dialog", h("h2", title, id=f"{id}-title"), *children, close, id=id, aria_labelledby=f"{id}-title")
 
 
-def _help() -> Html:
-    keys = h(
-        "dl",
-        [
-            h(
-                "div",
-                h("dt", [h("kbd", one) for one in keys.split(" / ")]) if keys != "/" else h("dt", h("kbd", "/")),
-                h("dd", text),
-            )
-            for keys, text in _KEYS
-        ],
-        cls="keys",
-    )
+def _help(blind: bool) -> Html:
+    groups = (("Read", _READ), ("Decide on a pair", (*_DECIDE[blind], *_ALSO)), ("Decide on a hint", _ON_HINTS))
+    lists = [(h("h3", title), h("dl", [_key(*one) for one in keys], cls="keys")) for title, keys in groups]
     switch = h("label", h("input", type="checkbox", id="keys-on", checked=True), " Keyboard shortcuts are on")
-    about = h(
-        "p",
-        "Drafts stay in this browser until you submit them. A submission is one pull request on the dataset.",
-        cls="quiet",
-    )
-    return _dialog("help", "Keys", keys, switch, about)
+    about = "Drafts stay in this browser until you submit them. A submission is one pull request on the dataset."
+    return _dialog("help", "Keys", lists, switch, h("p", about, cls="quiet"))
 
 
-def _editor() -> Html:
+def _key(keys: str, text: str) -> Html:
+    each = keys.split(" / ") if keys != "/" else [keys]
+    return h("div", h("dt", [h("kbd", key) for key in each]), h("dd", text))
+
+
+def _editor(blind: bool) -> Html:
     box = h("textarea", Html(), id="edited", rows="16", spellcheck="false", aria_label="Calls as JSON")
-    text = h(
-        "p", "The action that should be preferred: a JSON list of calls, each with a name and arguments.", cls="quiet"
-    )
+    text = "The action that should be preferred: a JSON list of calls, each with a name and arguments."
+    names = ("A", "B") if blind else ("the student's", "the teachers'")
+    starts = [
+        h("button", f"Start from {name}", type="button", data_start=side)
+        for side, name in zip(("first", "second"), names, strict=True)
+    ]
     save = h("button", "Save the edit", type="button", id="save-edit", cls="primary")
-    return _dialog(
-        "editor", "Edit the chosen action", text, box, h("p", id="edit-error", cls="wrong", role="alert"), save
-    )
+    error = h("p", id="edit-error", cls="wrong", role="alert")
+    return _dialog("editor", "Edit the action", h("p", text, cls="quiet"), h("p", starts), box, error, save)
 
 
 def _submission() -> Html:

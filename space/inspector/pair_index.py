@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from inspector.address import whole
 from inspector.library import Dataset, Library
 
 PAGE = 50
@@ -42,7 +43,13 @@ _COLUMNS = {
     "rejected_tool": ("rejected_tool", "''"),
     "chosen_preview": ("chosen_preview", "''"),
     "rejected_preview": ("rejected_preview", "''"),
+    # The first pair of its kind in a session is worth more than the next ones, which are like it.
+    "repeat": (
+        'row_number() over (partition by trace_id, error_kind, chosen_tool, rejected_tool order by "index")',
+        "0",
+    ),
     "review": ("'new'", "'new'"),
+    "reviewers": ("''", "''"),
 }
 _SOURCES = {
     "step": "index",
@@ -50,9 +57,15 @@ _SOURCES = {
     "scripted": "families",
     "same_family": "families",
     "model": "source_model",
+    "repeat": "rejected_tool",
     "review": "id",
+    "reviewers": "id",
 }
-_BY_DISPUTE = ("dispute desc", "num_votes desc", "trace_id", "step", "id")
+_WORTH = ("-dispute", "repeat", "-cost_usd", "trace_id", "step", "id")
+# Pairs of this share are for every reviewer, so that their agreement can be measured; others leave the queue with the
+# first verdict. The value is the reader's name between bars.
+SHARED = 5
+_DONE = f"(reviewers <> '' and (hash(id) % {SHARED} <> 0 or contains(reviewers, ?)))"
 
 Clause = tuple[str, list[Any]]
 
@@ -74,6 +87,10 @@ def _amount(comparison: str) -> Callable[[str], Clause]:
     return lambda value: (f"cost_usd {comparison} ?", [float(value)])
 
 
+def _review(value: str) -> Clause:
+    return ("review <> 'new'", []) if value == "reviewed" else ("review = ?", [value])
+
+
 def _search(value: str) -> Clause:
     text = value.lower()
     texts = [f"contains(lower({column}), ?)" for column in ("chosen_preview", "rejected_preview", "repository")]
@@ -83,7 +100,7 @@ def _search(value: str) -> Clause:
 # Name in the URL -> the clause for a value. The order is that of the filter bar.
 FILTERS: Mapping[str, Callable[[str], Clause]] = {
     "q": _search,
-    "review": _equals("review"),
+    "review": _review,
     "agree": _flag("num_agree = num_votes"),
     "error_kind": _equals("error_kind"),
     "after_error": _flag("after_error"),
@@ -112,10 +129,10 @@ class Query:
 
     filters: Mapping[str, str] = field(default_factory=dict)
     page: int = 0
-    change: str = ""  # added, removed or changed, when two versions are compared
+    reader: str = ""  # whose queue it is
 
     @classmethod
-    def of(cls, parameters: Mapping[str, str]) -> Query:
+    def of(cls, parameters: Mapping[str, str], reader: str = "") -> Query:
         """Read the query string; what is not a filter is left to others."""
         filters = {name: parameters[name] for name in FILTERS if parameters.get(name)}
         for name, value in filters.items():
@@ -123,9 +140,12 @@ class Query:
                 raise BadFilter(f"The filter {name} is longer than {MAX_QUERY_CHARS} characters.")
             if name.endswith("_cost"):
                 _checked_amount(name, value)
-        page = parameters.get("page", "")
-        number = int(page) if page.isascii() and page.isdigit() and len(page) < 9 else 0
-        return cls(filters, number, parameters.get("change", ""))
+        return cls(filters, whole(parameters.get("page")), reader)
+
+    @property
+    def mark(self) -> str:
+        """Return the reader's name as it is in the column of reviewers."""
+        return f"|{self.reader}|"
 
     def where(self) -> Clause:
         """Return the condition and its values."""
@@ -173,8 +193,7 @@ class PairIndex:
         self.library = library
         self.path = dataset.index_path("default")
         name = f"pairs_{next(self._names)}"
-        order = ("(review <> 'new')", "-dispute", "-num_votes", "trace_id", "step", "id")
-        self.first = self.relation = Relation(name, "id", order)
+        self.first = self.relation = Relation(name, "id", (_DONE, *_WORTH))
         there = {row[0] for row in library.query("describe select * from read_parquet(?)", [self.path])}
         columns = (
             f"{expression if _SOURCES.get(name, name) in there else missing} as {name}"
@@ -184,7 +203,7 @@ class PairIndex:
         self._select = f"select {', '.join(columns)} from read_parquet('{quoted}')"
         library.query(f"create view {name} as {self._select}")
         self._lock = threading.Lock()
-        self._reviews: dict[str, str] = {}
+        self._reviews: dict[str, tuple[str, str]] = {}
         self._facets: dict[str, list[tuple[str, int]]] | None = None
         self.ready = threading.Event()
         self._waiting = in_background
@@ -195,9 +214,9 @@ class PairIndex:
         """Bring the index into memory; until then the view answers."""
         name = f"{self.relation.name}_copy"
         # Sorted here, its row numbers are the order of the list.
-        self.library.query(f"create table {name} as {self._select} order by {', '.join(_BY_DISPUTE)}")
+        self.library.query(f"create table {name} as {self._select} order by {', '.join(_WORTH)}")
         with self._lock:
-            self.relation = Relation(name, "rowid", ("(review <> 'new')", "rowid"))
+            self.relation = Relation(name, "rowid", (_DONE, "rowid"))
             self._mark()
             self.ready.set()
 
@@ -208,7 +227,7 @@ class PairIndex:
         self.library.query(f"drop {'table' if self.ready.is_set() else 'view'} if exists {self.relation.name}")
 
     def page(self, query: Query) -> Page:
-        """Return a page, the unreviewed and most disputed pairs first."""
+        """Return a page of a reader's queue: what is not reviewed first, then what is worth most."""
         try:
             return self._page(query)
         finally:
@@ -228,10 +247,10 @@ class PairIndex:
         if not keys:
             return Page([], total, number)
         rows = self.library.rows(
-            f"select * from {at.name} where {at.key} in ({', '.join('?' * len(keys))}) order by {', '.join(at.order)}",
-            keys,
+            f"select {at.key} as found, * from {at.name} where {at.key} in ({', '.join('?' * len(keys))})", keys
         )
-        return Page(rows, total, number)
+        places = {key: number for number, key in enumerate(keys)}
+        return Page(sorted(rows, key=lambda row: places[row.pop("found")]), total, number)
 
     def _keys(self, at: Relation, query: Query, page: int) -> tuple[int, list[Any]]:
         """Return how many pairs pass the filters, and the keys of those on a page, in one scan."""
@@ -242,7 +261,7 @@ class PairIndex:
             f"with hits as materialized (select {at.key} as found, {order} from {at.name} where {where}),"
             f" page as (select found from hits order by {names} limit {PAGE} offset ?)"
             " select (select count(*) from hits), found from (select 1) left join page on true",
-            [*values, page * PAGE],
+            [query.mark, *values, page * PAGE],
         )
         return found[0][0], [key for _, key in found if key is not None]
 
@@ -256,12 +275,15 @@ class PairIndex:
         at = self.relation
         where, values = query.where()
         keys = ", ".join(at.order)
-        found = self.library.query(f"select {keys} from {at.name} where id = ? and {where}", [pair_id, *values])
+        found = self.library.query(
+            f"select {keys} from {at.name} where id = ? and {where}", [query.mark, pair_id, *values]
+        )
         if not found:
             return None
         marks = ", ".join("?" * len(at.order))
         before = self.library.query(
-            f"select count(*) from {at.name} where {where} and row({keys}) < row({marks})", [*values, *found[0]]
+            f"select count(*) from {at.name} where {where} and row({keys}) < row({marks})",
+            [*values, query.mark, *found[0]],
         )
         return before[0][0] // PAGE
 
@@ -281,8 +303,8 @@ class PairIndex:
                 apart[one] = apart.get(one, 0) + count
         return _most(apart.items())
 
-    def mark(self, reviews: Mapping[str, str]) -> None:
-        """Set the review state of pairs: id -> accepted, rejected, edited, swapped or disputed."""
+    def mark(self, reviews: Mapping[str, tuple[str, str]]) -> None:
+        """Set what reviewers decided: id -> accepted, rejected, edited, swapped or disputed, and by whom."""
         with self._lock:
             self._reviews = dict(reviews)
             if self.ready.is_set():
@@ -290,13 +312,14 @@ class PairIndex:
 
     def _mark(self) -> None:
         cursor = self.library.db.cursor()
-        cursor.execute(f"update {self.relation.name} set review = 'new' where review <> 'new'")
-        ids, states = list(self._reviews), list(self._reviews.values())
-        if ids:
+        cursor.execute(f"update {self.relation.name} set review = 'new', reviewers = '' where review <> 'new'")
+        if self._reviews:
+            states, reviewers = zip(*self._reviews.values(), strict=True)
             cursor.execute(
-                f"update {self.relation.name} set review = r.state"
-                f" from (select unnest(?) as id, unnest(?) as state) r where {self.relation.name}.id = r.id",
-                [ids, states],
+                f"update {self.relation.name} set review = r.state, reviewers = r.reviewers"
+                " from (select unnest(?) as id, unnest(?) as state, unnest(?) as reviewers) r"
+                f" where {self.relation.name}.id = r.id",
+                [list(self._reviews), list(states), list(reviewers)],
             )
         self._facets = None
 

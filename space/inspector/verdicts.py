@@ -12,16 +12,25 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import combinations
 from typing import Any
 
 from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub.errors import HfHubHTTPError
+from huggingface_hub.utils import httpx
 
 from inspector.reviews import REVIEWS, ReviewFile, ReviewFiles
 
 PAIR_VERDICTS = ("accept", "reject", "edit", "swap")
+REASONS = {
+    "equal": "equally good",
+    "both_wrong": "both wrong",
+    "unclear": "cannot be told from here",
+    "unsafe": "unsafe",
+    "private": "private data",
+}
 HINT_VERDICTS = ("good_hint", "bad_hint", "wrong_blame")
 MAX_VERDICTS = 1_000  # of one submission
 MAX_NOTE = 500
@@ -41,7 +50,9 @@ def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> R
     """Return a draft as the row that is published; all rows have the same columns."""
     if not isinstance(draft, Mapping) or not isinstance(draft.get("id"), str) or not 0 < len(draft["id"]) <= 200:
         raise BadVerdict("A verdict needs the id of a pair or of an error site.")
-    verdict = draft.get("verdict")
+    verdict, shuffle, reason = draft.get("verdict"), draft.get("shuffle"), draft.get("reason")
+    if isinstance(shuffle, str) and verdict in ("first", "second"):
+        verdict = "accept" if (verdict == "first") == chosen_first(shuffle, draft["id"]) else "swap"
     if verdict not in (*PAIR_VERDICTS, *HINT_VERDICTS):
         raise BadVerdict(f"{str(verdict)[:40]!r} is not a verdict.")
     on_pair = verdict in PAIR_VERDICTS
@@ -52,7 +63,9 @@ def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> R
         "trace_id": _text(draft.get("trace_id"), 200),
         "verdict": verdict,
         "edited_chosen": [edited_message(draft.get("edited"))] if verdict == "edit" else [],
+        "reason": reason if verdict == "reject" and reason in REASONS else "",
         "note": _text(draft.get("note"), MAX_NOTE),
+        "blind": isinstance(shuffle, str) and draft.get("seen") is False,
         "dataset": repo,
         "dataset_revision": revision,
         "reviewer": reviewer,
@@ -60,6 +73,11 @@ def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> R
         "created_at": now,
     }
     return {"verdict_id": _digest(row), **row}
+
+
+def chosen_first(shuffle: str, pair_id: str) -> bool:
+    """Tell whether a blind reader sees the chosen action first: always the same for a reader and a pair."""
+    return hashlib.sha256(f"{shuffle}\n{pair_id}".encode("utf-8", "replace")).digest()[0] % 2 == 0
 
 
 def edited_message(calls: Any) -> Row:
@@ -116,7 +134,17 @@ class Reviews:
         self.api = api
         self._known: dict[str, tuple[float, Standing]] = {}
         self._files: dict[str, dict[tuple[str, str], ReviewFile]] = {}
+        self._names: dict[str, str] = {}
         self._lock = threading.Lock()
+
+    def name_of(self, token: str | None) -> str:
+        """Return the account of a token, or "" if the Hub does not tell it now."""
+        if token and token not in self._names:
+            with suppress(HfHubHTTPError, OSError, httpx.HTTPError):
+                self._names[token] = str(self.api.whoami(token=token)["name"])
+            if len(self._names) > _MAX_FILES:
+                self._names.pop(next(iter(self._names)))
+        return self._names.get(token or "", "")
 
     def of(self, repo: str, token: str | None) -> Standing:
         """Return what reviewers decided, as the Hub knows who they are."""
@@ -172,8 +200,8 @@ def read_file(path: str) -> list[Row]:
     return rows
 
 
-_TEXTS = ("pair_id", "site_id", "note", "reviewer", "created_at")
-_COLUMNS = {"verdict_id", "verdict", *_TEXTS}
+_TEXTS = ("pair_id", "site_id", "note", "reason", "reviewer", "created_at")
+_COLUMNS = {"verdict_id", "verdict", "blind", *_TEXTS}
 
 
 def latest(rows: Iterable[Row]) -> list[Row]:
@@ -184,36 +212,38 @@ def latest(rows: Iterable[Row]) -> list[Row]:
     return list(last.values())
 
 
-def states(rows: Iterable[Row]) -> dict[str, str]:
-    """Return the review state of each pair; reviewers who differ make it disputed."""
-    found: dict[str, str] = {}
+def states(rows: Iterable[Row]) -> dict[str, tuple[str, str]]:
+    """Return the review state of each pair and who decided, as `|ada|me|`; reviewers who differ make it disputed."""
+    found: dict[str, tuple[str, str]] = {}
     for row in rows:
         if row["pair_id"]:
             state = _STATES.get(row["verdict"], "disputed")
-            found[row["pair_id"]] = state if found.get(row["pair_id"], state) == state else "disputed"
+            before, reviewers = found.get(row["pair_id"], (state, "|"))
+            found[row["pair_id"]] = (state if before == state else "disputed", f"{reviewers}{row['reviewer']}|")
     return found
 
 
 def agreement(rows: Iterable[Row]) -> Row:
-    """Return how often two reviewers of a pair agree, and Cohen's kappa if there are exactly two reviewers."""
-    by_pair: dict[str, dict[str, str]] = {}
+    """Return how often two reviewers of a pair agree, and Krippendorff's alpha, for any number of reviewers."""
+    by_pair: dict[str, dict[str, Row]] = {}
     for row in rows:
         if row["pair_id"]:
-            by_pair.setdefault(row["pair_id"], {})[row["reviewer"]] = row["verdict"]
-    shared = {pair: votes for pair, votes in by_pair.items() if len(votes) > 1}
-    both = [(votes[one], votes[other]) for votes in shared.values() for one, other in combinations(sorted(votes), 2)]
-    reviewers = sorted({reviewer for votes in shared.values() for reviewer in votes})
-    if not both:
-        return {"n": 0, "reviewers": len(reviewers), "agreement": None, "kappa": None}
-    observed = sum(one == other for one, other in both) / len(both)
-    kappa = _kappa(both, observed) if len(reviewers) == 2 else None
-    return {"n": len(shared), "reviewers": len(reviewers), "agreement": observed, "kappa": kappa}
-
-
-def _kappa(both: Sequence[tuple[str, str]], observed: float) -> float | None:
-    first, second = Counter(one for one, _ in both), Counter(other for _, other in both)
-    chance = sum(first[verdict] * second[verdict] for verdict in first) / len(both) ** 2
-    return None if chance == 1 else (observed - chance) / (1 - chance)
+            by_pair.setdefault(row["pair_id"], {})[row["reviewer"]] = row
+    shared = [list(found.values()) for found in by_pair.values() if len(found) > 1]
+    given = Counter(row["verdict"] for found in shared for row in found)
+    num = given.total()
+    # Each pair of reviewers counts for one in the number of its pair's other reviewers, as in the coincidence matrix.
+    differing = sum(
+        (one["verdict"] != other["verdict"]) / (len(found) - 1) for found in shared for one in found for other in found
+    )
+    by_chance = num * num - sum(count * count for count in given.values())
+    return {
+        "n": len(shared),
+        "reviewers": len({row["reviewer"] for found in shared for row in found}),
+        "blind": sum(all(row.get("blind") is True for row in found) for found in shared),
+        "agreement": 1 - differing / num if num else None,
+        "alpha": 1 - (num - 1) * differing / by_chance if by_chance else None,
+    }
 
 
 def _text(value: Any, limit: int) -> str:

@@ -193,12 +193,14 @@ def review_card(standing: Standing) -> Html:
                 "div",
                 h("b", f"{figures['agreement']:.0%}"),
                 h("span", f"agreement of {figures['reviewers']} reviewers"),
-                h("small", f"on {figures['n']:,} pairs that two or more reviewed"),
+                h("small", f"on {figures['n']:,} pairs that two or more reviewed, {figures['blind']:,} of them blind"),
                 cls="tile",
             )
         )
-        if figures.get("kappa") is not None:
-            tiles.append(h("div", h("b", f"{figures['kappa']:.2f}"), h("span", "Cohen's kappa"), cls="tile"))
+        if figures.get("alpha") is not None:
+            chance = "agreement beyond chance: 1 is full, 0 is chance"
+            alpha = (h("b", f"{figures['alpha']:.2f}"), h("span", "Krippendorff's alpha"), h("small", chance))
+            tiles.append(h("div", alpha, cls="tile"))
     refused = [h("li", str(file)) for file in standing.refused[:_MAX_REFUSED]]
     if len(standing.refused) > _MAX_REFUSED:
         refused.append(h("li", f"{len(standing.refused) - _MAX_REFUSED:,} more"))

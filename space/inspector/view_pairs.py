@@ -1,20 +1,27 @@
-"""The pairs: rows of the index and one whole pair in, the list, the filter bar and the detail out."""
+"""The pairs: rows of the index and one whole pair in, the list, the filter bar and the detail out.
+
+A blind reader sees two actions, A and B, in an order of their own; nothing names the student or the teachers, their
+votes, or other reviewers' verdicts until that reader has decided.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from inspector.address import address
+from inspector.address import address, only
 from inspector.characters import spelled_out
-from inspector.diff import action_diff, short_action
+from inspector.diff import action_diff, short_action, text_of
 from inspector.heavy import Context
-from inspector.markup import Html, badge, block, h, number, pretty, usd, words
-from inspector.messages import conversation, message_view
+from inspector.markup import Html, badge, block, h, join, number, pretty, usd, words
+from inspector.messages import MAX_MESSAGES, folded, message_view, requests
 from inspector.pair_index import PAGE, Change, Page
+from inspector.parts import Place, card, choice, cleared, facts, item, line, listing, pager, table, verdict_bar, where
+from inspector.verdicts import REASONS, chosen_first
+from inspector.vocabulary import blame_words, kind_words, writer_words
 
 Row = Mapping[str, Any]
-Place = Mapping[str, str]
 WINDOW = 4  # messages before the step that are shown at first
 REVIEWS = {
     "accepted": ("✓ accepted", "ok"),
@@ -23,84 +30,78 @@ REVIEWS = {
     "swapped": ("⇄ swapped", "info"),
     "disputed": ("⚡ reviewers disagree", "warn"),
 }
-KEYS = {"accept": "a", "reject": "r", "edit": "e", "swap": "s", "skip": "x", "undo": "u"}
+LEVELS = {
+    "L0": "the same text",
+    "L1": "the same calls, whatever the order of their arguments",
+    "L2": "the same effect, as far as that is certain",
+    "L3": "the same tools on the same files or programs",
+    "L4": "the same tools",
+}
+_SCRIPTED = ("scripted, no model", "warn", "These answers, prices and times are made up: no model was asked.")
+
+
+@dataclass(frozen=True)
+class Reader:
+    """Who looks at pairs, and how much they may see."""
+
+    name: str = ""
+    blind: bool = False
+
+    def swaps(self, pair_id: str) -> bool:
+        """Tell whether this reader sees the chosen action first."""
+        return self.blind and chosen_first(self.name, pair_id)
 
 
 # ---------------------------------------------------------------------------------------------------------------- list
 
 
-def pair_list(page: Page, place: Place, current: str = "") -> Html:
+def pair_list(page: Page, place: Place, reader: Reader, current: str = "") -> Html:
     """Return a page of the list."""
-    first = page.number * PAGE
-    count = f"{first + 1:,} to {first + len(page.rows):,} of {page.total:,} pairs" if page.rows else "No pairs"
     if not page.rows:
-        empty = h(
-            "div",
-            h("p", "No pair passes these filters."),
-            h("a", "Clear the filters", href=address(_without_filters(place)), data_go=True, cls="button"),
-            cls="empty",
-        )
-        return h("div", h("p", count, cls="count", role="status"), empty)
-    rows = h("ol", [_list_row(row, place, current) for row in page.rows], cls="rows", start=first + 1)
-    return h("div", h("p", count, cls="count", role="status"), rows, _pager(page, place), data_total=page.total)
+        return listing("No pairs", [], empty=cleared("No pair passes these filters.", place))
+    first = page.number * PAGE
+    count = f"{first + 1:,} to {first + len(page.rows):,} of {page.total:,} pairs"
+    rows = [_list_row(row, place, reader, current) for row in page.rows]
+    return listing(count, rows, pager(page.number, page.total, PAGE, place, "pair"), data_total=page.total)
 
 
-def _list_row(row: Row, place: Place, current: str) -> Html:
-    labels = [
-        badge(
-            f"{row['num_agree']}/{row['num_votes']}", _agreement_kind(row), "teachers that agree, of those that voted"
-        ),
-        badge(words(row["error_kind"]), "bad", "error at this step") if row["error_kind"] else None,
-        badge("after error", "warn") if row["after_error"] else None,
+def _list_row(row: Row, place: Place, reader: Reader, current: str) -> Html:
+    agreeing = f"{row['num_agree']}/{row['num_votes']}"
+    named = [
+        badge(agreeing, _agreement_kind(row), "teachers that agree, of those that voted"),
+        badge(kind_words(row["error_kind"]), "bad", "error at this step") if row["error_kind"] else None,
         badge("same family", "warn") if row["same_family"] else None,
         badge(*REVIEWS[row["review"]]) if row["review"] in REVIEWS else None,
+    ]
+    labels = [
+        None if reader.blind else named,
+        badge("after error", "warn") if row["after_error"] else None,
+        badge("scripted", *_SCRIPTED[1:]) if row["scripted"] else None,
         h("span", cls="draft", data_draft=row["id"]),
     ]
+    sides = ["rejected", "chosen"][:: -1 if reader.swaps(row["id"]) else 1]
+    previews = without_shared_beginning(*(row[f"{side}_preview"] or "" for side in sides))
     lines = [
-        h("span", h("b", row[f"{side}_tool"]), " ", row[f"{side}_preview"] or "", cls=f"line {kind}")
-        for side, kind in (("rejected", "del"), ("chosen", "ins"))
+        line([h("b", row[f"{side}_tool"]), " ", preview], kind)
+        for side, preview, kind in zip(sides, previews, ("left", "right"), strict=True)
         if row[f"{side}_tool"]
     ]
-    where = f"{row['repository'] or row['model'] or row['trace_id'][:8]} · step {row['step'] + 1}/{row['num_steps']}"
-    link = h(
-        "a",
-        h("span", labels, cls="labels"),
-        lines,
-        h("span", where, cls="quiet small"),
-        href=address(place, pair=row["id"]),
-        data_item=row["id"],
-        aria_current="true" if row["id"] == current else None,
-    )
-    return h("li", link)
+    origin = f"{row['repository'] or row['model'] or row['trace_id'][:8]} · step {row['step'] + 1}/{row['num_steps']}"
+    return item(place, "pair", row["id"], labels, lines, where(origin), current=current)
+
+
+def without_shared_beginning(one: str, other: str, *, least: int = 24) -> tuple[str, str]:
+    """Return two previews from shortly before they part, so that a narrow row shows what differs."""
+    same = next((at for at, both in enumerate(zip(one, other, strict=False)) if both[0] != both[1]), len(one))
+    if same < least or one == other:
+        return one, other
+    same = min(same, len(other))
+    cut = max(one.rfind(mark, 0, same - 6) for mark in " /") + 1
+    return (f"{one[:14]}…{one[cut:]}", f"{other[:14]}…{other[cut:]}") if cut > 20 else (one, other)
 
 
 def _agreement_kind(row: Row) -> str:
     return "ok" if row["num_agree"] == row["num_votes"] else "warn"
-
-
-def _pager(page: Page, place: Place) -> Html | None:
-    if page.num_pages == 1:
-        return None
-    here = page.number
-
-    def step(label: str, to: int, rel: str) -> Html:
-        if not 0 <= to < page.num_pages:
-            return h("span", label, cls="button off", aria_hidden="true")
-        return h("a", label, href=address(place, page=to or None, pair=None), data_go=True, rel=rel, cls="button")
-
-    middle = h("span", f"page {here + 1:,} of {page.num_pages:,}", cls="quiet")
-    return h(
-        "nav",
-        step("← Previous", here - 1, "prev"),
-        middle,
-        step("Next →", here + 1, "next"),
-        cls="pager",
-        aria_label="Pages",
-    )
-
-
-def _without_filters(place: Place) -> dict[str, str]:
-    return {name: place[name] for name in ("dataset", "revision", "base", "view") if name in place}
 
 
 # ------------------------------------------------------------------------------------------------------------- filters
@@ -121,46 +122,32 @@ _FLAGS = (
     ("same_family", "Student's own family voted", "yes", "no"),
     ("scripted", "Scripted teachers", "only", "hide"),
 )
-REVIEW_WORDS = {"new": "unreviewed"}
 
 
-def filter_bar(facets: Mapping[str, Sequence[tuple[str, int]]], place: Place) -> Html:
+def filter_bar(facets: Mapping[str, Sequence[tuple[str, int]]], place: Place, reader: Reader) -> Html:
     """Return the controls of the filter panel; each one's name is its parameter in the URL."""
-    fields = [_flag(name, label, yes, no, place.get(name, "")) for name, label, yes, no in _FLAGS]
-    fields += [_choice(name, label, facets.get(facet, ()), place.get(name, "")) for name, label, facet in _CHOICES]
-    fields += [_amount("min_cost", "Cost from $", place), _amount("max_cost", "Cost up to $", place)]
+    facets = dict(facets)
+    new = dict(facets.get("review", ())).get("new", 0)
+    if reader.blind:  # How others decided stays hidden.
+        decided = sum(count for _, count in facets.get("review", ())) - new
+        facets["review"] = [(name, count) for name, count in (("new", new), ("reviewed", decided)) if count]
+    fields = [_flag(name, label, {"yes": yes, "no": no}, place.get(name, "")) for name, label, yes, no in _FLAGS]
+    for name, label, facet in _CHOICES:
+        say = kind_words if name == "error_kind" else _shown
+        fields.append(choice(name, label, facets.get(facet, ()), place.get(name, ""), say))
+    for name, label in (("min_cost", "Cost from $"), ("max_cost", "Cost up to $")):
+        box = h("input", name=name, type="number", min="0", step="any", value=place.get(name), inputmode="decimal")
+        fields.append(h("label", h("span", label), box))
     return h("div", fields, cls="fields")
 
 
-def _choice(name: str, label: str, values: Sequence[tuple[str, int]], chosen: str) -> Html:
-    options = [h("option", "any", value="")]
-    options += [
-        h(
-            "option",
-            f"{REVIEW_WORDS.get(value, words(value) or 'none')} ({count:,})",
-            value=value or "none",
-            selected=(value or "none") == chosen,
-        )
-        for value, count in values
-    ]
-    if chosen and chosen not in {value or "none" for value, _ in values}:
-        options.append(h("option", chosen, value=chosen, selected=True))
+def _shown(value: str) -> str:
+    return "unreviewed" if value == "new" else words(value)
+
+
+def _flag(name: str, label: str, texts: Mapping[str, str], chosen: str) -> Html:
+    options = [h("option", text, value=at, selected=at == chosen) for at, text in {"": "any", **texts}.items()]
     return h("label", h("span", label), h("select", options, name=name))
-
-
-def _flag(name: str, label: str, yes: str, no: str, chosen: str) -> Html:
-    options = [("", "any"), ("yes", yes), ("no", no)]
-    shown = [h("option", text, value=value, selected=value == chosen) for value, text in options]
-    return h("label", h("span", label), h("select", shown, name=name))
-
-
-def _amount(name: str, label: str, place: Place) -> Html:
-    value = place.get(name) or None
-    return h(
-        "label",
-        h("span", label),
-        h("input", name=name, type="number", min="0", step="any", value=value, inputmode="decimal"),
-    )
 
 
 # -------------------------------------------------------------------------------------------------------------- detail
@@ -172,124 +159,159 @@ def pair_detail(
     votes: Sequence[Row],
     context: Context | None,
     place: Place,
+    reader: Reader,
     *,
+    decided: bool = False,
     verdicts: Sequence[Row] = (),
     hints_place: Place | None = None,
 ) -> Html:
-    """Return one pair: both actions, who voted how, and the step in its context."""
-    chosen, rejected = pair["chosen"][0], pair["rejected"][0]
+    """Return one pair: the task, the last messages, both actions, and, unless they are hidden, the votes."""
+    hidden = reader.blind and not decided
+    order = ["rejected", "chosen"][:: -1 if reader.swaps(pair["pair_id"]) else 1]
+    actions = [pair[side][0] for side in order]
+    roles = {"rejected": "student (rejected)", "chosen": "teachers (chosen)"}
+    names = [roles[side] for side in order]
+    if reader.blind:
+        names = ["A", "B"] if hidden else [f"{letter}: {name}" for letter, name in zip("AB", names, strict=True)]
     sections = [
-        h("section", h("h2", "What differs"), action_diff(rejected, chosen), _words_of(pair), cls="card"),
-        _hint_note(context, hints_place),
-        h("section", h("h2", "Votes"), vote_matrix(votes, pair), cls="card"),
-        _surroundings(pair, context, place),
-        _raw(pair, place),
+        _before(pair, place),
+        card("What differs", action_diff(*actions, (names[0], names[1])), _words_of(pair, order, names, hidden)),
     ]
+    if not hidden:
+        after = [block(result, limit=1500) for result in context.results] if context else []
+        sections += [
+            _hint_note(context, hints_place),
+            card("What came back to the student", after) if after else None,
+            card("Votes", vote_matrix(votes, pair)),
+            _raw(pair, place),
+        ]
+    turned = " turned" if order[0] == "chosen" else ""
     return h(
         "article",
-        _head(pair, light, place),
-        verdict_bar(pair, verdicts),
+        _head(pair, light, place, hidden),
+        _bar(reader, verdicts if not hidden else ()),
         sections,
         data_pair=pair["pair_id"],
-        data_chosen=pretty_calls(chosen),
+        data_first=pretty_calls(actions[0]),
+        data_second=pretty_calls(actions[1]),
+        data_shuffle=reader.name if reader.blind else None,
+        data_outcome=None if hidden else _outcome(pair, order, verdicts),
         aria_label="Pair",
+        cls="blind" if hidden else f"open{turned}",
     )
 
 
-def _head(pair: Row, light: Row, place: Place) -> Html:
-    labels = [
+def _outcome(pair: Row, order: Sequence[str], verdicts: Sequence[Row]) -> str:
+    teachers = "AB"[order.index("chosen")]
+    others = "".join(f" {row['reviewer']}: {words(row['verdict'])}." for row in verdicts[:3])
+    return f"{teachers} was the teachers' action: {pair['num_agree']} of {pair['num_votes']} agreed.{others}"
+
+
+def _head(pair: Row, light: Row, place: Place, hidden: bool) -> Html:
+    named = [
         badge(f"{pair['num_agree']} of {pair['num_votes']} teachers agree", _agreement_kind(light)),
-        badge(f"level {pair['level']}"),
-        badge(words(pair["error_kind"]), "bad") if pair["error_kind"] else None,
-        badge("after an error", "warn") if pair["after_error"] else None,
-        badge("solved", "ok")
-        if pair["resolved"]
-        else badge("not solved", "bad")
-        if pair["resolved"] is False
-        else None,
+        badge(kind_words(pair["error_kind"]), "bad") if pair["error_kind"] else None,
         badge(*REVIEWS[light["review"]]) if light["review"] in REVIEWS else None,
+        badge("solved", "ok") if pair["resolved"] else None,
+        badge("not solved", "bad") if pair["resolved"] is False else None,
     ]
-    facts = [
-        ("student", f"{pair['source_model'] or 'unknown model'} ({pair['source_family'] or 'unknown family'})"),
+    student = f"{pair['source_model'] or 'unknown model'} ({pair['source_family'] or 'unknown family'})"
+    values = [
+        ("student", student),
         ("chosen answer by", pair["chosen_teacher"]),
-        ("step", f"{pair['index'] + 1} of {pair['num_steps']}"),
-        ("repository", pair["repository"] or "-"),
         ("cost of the votes", usd(pair["cost_usd"])),
     ]
-    line = h("dl", [h("div", h("dt", name), h("dd", value)) for name, value in facts], cls="facts")
-    link = h(
-        "a",
-        pair["pair_id"],
-        href=address({name: place[name] for name in ("dataset", "revision") if name in place}, pair=pair["pair_id"]),
-        cls="id",
-        title="Link to this pair",
-    )
-    return h("header", h("h1", "Pair ", link), h("p", labels, cls="labels"), line, cls="head")
+    link = h("a", pair["pair_id"], href=address(only(place), pair=pair["pair_id"]), cls="id", title="Link to this pair")
+    labels = [
+        None if hidden else named,
+        badge("after an error", "warn") if pair["after_error"] else None,
+        badge(*_SCRIPTED) if light["scripted"] else None,
+    ]
+    heading = h("div", h("h1", "Pair ", link), h("span", labels, cls="labels"), cls="title")
+    return h("header", heading, None if hidden else facts(values), cls="head")
 
 
-def verdict_bar(pair: Row, verdicts: Sequence[Row]) -> Html:
-    """Return the buttons of a decision; other reviewers' verdicts are shown once the reader has decided."""
-    titles = {
-        "accept": "The teachers' action is better: keep the pair",
-        "reject": "Neither is clearly better: take the pair out",
-        "edit": "Write the action that should be preferred",
-        "swap": "The student's action is better: turn the pair around",
-        "skip": "Decide nothing and move on",
-        "undo": "Take the last decision back",
-    }
+def _bar(reader: Reader, verdicts: Sequence[Row]) -> Html:
+    """Return the buttons of a decision, with the reasons for which neither action is better."""
+    sides = [
+        ("accept", "Accept", "a", "The teachers' action is better: keep the pair"),
+        ("swap", "Swap", "s", "The student's action is better: turn the pair around"),
+    ]
+    if reader.blind:
+        sides = [
+            ("first", "A is better", "a", "Prefer the action A"),
+            ("second", "B is better", "b", "Prefer the action B"),
+        ]
     buttons = [
-        h(
-            "button",
-            name.capitalize(),
-            " ",
-            h("kbd", key),
-            type="button",
-            data_verdict=name,
-            title=titles[name],
-            cls=name,
-        )
-        for name, key in KEYS.items()
+        *sides,
+        ("reject", "Neither", "r", "Neither is clearly better: take the pair out"),
+        ("edit", "Edit", "e", "Write the action that should be preferred"),
+        ("skip", "Skip", "x", "Decide nothing and move on"),
+        ("undo", "Undo", "u", "Take the last decision back"),
     ]
-    said = [
-        h("li", h("b", row["reviewer"]), " ", words(row["verdict"]), f": {row['note']}" if row.get("note") else "")
-        for row in verdicts
+    reasons = [
+        h("button", label, " ", h("kbd", at), type="button", data_verdict="reject", data_reason=value)
+        for at, (value, label) in enumerate(REASONS.items(), 1)
     ]
-    others = (
-        h("div", h("p", "Other verdicts"), h("ul", said), cls="others", hidden=True, data_others=True) if said else None
+    why = h(
+        "div", h("span", "Neither:", cls="quiet"), reasons, cls="reasons", role="group", aria_label="Neither, because"
     )
-    note = h(
-        "input",
-        type="text",
-        maxlength="500",
-        placeholder="Note (optional)",
-        aria_label="Note on this pair",
-        data_note=True,
-    )
-    return h(
-        "div",
-        h("div", buttons, cls="buttons", role="group", aria_label="Verdict"),
-        note,
-        h("span", cls="decided", role="status", data_decided=True),
-        others,
-        cls="verdict",
-    )
+    return verdict_bar(buttons, "pair", verdicts, why)
 
 
 def pretty_calls(message: Row) -> str:
     """Return an action's calls as the JSON that the edit box starts with."""
     calls = message.get("tool_calls") or []
-    plain = [
-        {"name": call.get("function", {}).get("name"), "arguments": call.get("function", {}).get("arguments")}
-        for call in calls
-    ]
+    functions = [call.get("function", {}) for call in calls]
+    plain = [{"name": function.get("name"), "arguments": function.get("arguments")} for function in functions]
     text = spelled_out(pretty(plain))  # a reviewer may publish it, so no character gets another name
     return text if len(text) <= 60_000 else ""
 
 
-def _words_of(pair: Row) -> Html | None:
-    texts = [("student", pair.get("rejected_text")), ("teacher", pair.get("chosen_text"))]
-    shown = [h("div", h("h4", f"Words beside the call: {who}"), block(text, limit=800)) for who, text in texts if text]
+def _words_of(pair: Row, order: Sequence[str], names: Sequence[str], hidden: bool) -> Html | None:
+    texts = [(name, pair.get(f"{side}_text")) for side, name in zip(order, names, strict=True)]
+    if hidden and not all(text for _, text in texts):
+        return None  # Only the student may have words.
+    shown = [
+        h("div", h("h4", f"Words beside the call: {name}"), block(text, limit=800)) for name, text in texts if text
+    ]
     return h("div", shown, cls="two") if shown else None
+
+
+def _before(pair: Row, place: Place) -> Html:
+    """Return the task, the step's place in the session, and the last messages; the earlier ones unfold."""
+    prompt, step = pair["prompt"], pair["index"] + 1
+    whole = address(only(place), "text", pair=pair["pair_id"], part="prompt")
+    asked = requests(prompt)
+    titles = {asked[-1]: "Last request", asked[0]: "Task"} if asked else {}  # One message may be both.
+    tasks = [
+        h("div", h("h2", title), block(text_of(prompt[at]), limit=1500, more=f"{whole}&at={at}"), cls="request")
+        for at, title in sorted(titles.items())
+    ]
+    progress = h(
+        "p",
+        h("progress", value=step, max=max(step, pair["num_steps"]), aria_label="Place in the session"),
+        f" Step {step} of {pair['num_steps']}",
+        f" · {pair['repository']}" if pair["repository"] else "",
+        cls="where quiet",
+    )
+    first = max(0, len(prompt) - WINDOW)
+    last = [folded(prompt[at], at=at, more=whole, unfolded=at == len(prompt) - 1) for at in range(first, len(prompt))]
+    label = f"Show all {len(prompt)} messages"
+    rest = h("button", label, " ", h("kbd", "c"), type="button", data_context=label, aria_expanded="false")
+    earlier = h(
+        "div", cls="earlier conversation", data_messages=f"{whole}&until={first}" if first else None, hidden=True
+    )
+    return h("section", tasks, progress, earlier, h("div", last, cls="recent"), rest, cls="card before")
+
+
+def earlier_messages(messages: Sequence[Any], start: int, until: int, more: str) -> Html:
+    """Return messages of a long prompt in a piece that a page can bear, with a button for the next piece."""
+    stop = min(until, start + MAX_MESSAGES)
+    shown = [message_view(messages[at], at=at, more=more) for at in range(start, stop)]
+    rest = f"{more}&until={until}&offset={stop}"
+    label = f"Show the next of {until - stop} more messages"
+    return join([shown, h("button", label, type="button", data_earlier=rest) if stop < until else None])
 
 
 def _hint_note(context: Context | None, place: Place | None) -> Html | None:
@@ -298,52 +320,44 @@ def _hint_note(context: Context | None, place: Place | None) -> Html | None:
     sites = [
         h(
             "li",
-            badge(words(site["kind"]), "bad"),
+            badge(kind_words(site["kind"]), "bad"),
             " ",
-            h("span", f"blame: {site['blame']}"),
+            h("span", blame_words(site["blame"])),
             " ",
             h("span", site["message"] or "", cls="quiet"),
         )
         for site in context.error_sites
     ]
     hints = [
-        h("blockquote", hint["text"], h("footer", f"hint by {hint['writer']}"), cls="hint") for hint in context.hints
+        h("blockquote", hint["text"], h("footer", "hint: ", writer_words(hint["writer"])), cls="hint")
+        for hint in context.hints
     ]
     link = h("a", "Open in Hints", href=address(place), data_go=True) if place else None
-    return h("section", h("h2", "Error at this step"), h("ul", sites, cls="plain"), hints, link, cls="card")
+    return card("Error at this step", h("ul", sites, cls="plain"), hints, link)
 
 
 def vote_matrix(votes: Sequence[Row], pair: Row) -> Html:
     """Return one row per answer: who, whether they agree with the chosen action, and at what price."""
+    level = f"Two answers agree if they are the same at level {pair['level']}"
+    note = h("p", f"{level}: {LEVELS[pair['level']]}." if pair["level"] in LEVELS else f"{level}.", cls="quiet")
     if not votes:
-        return h("p", "The votes are not published with this set.", cls="quiet")
+        return join([note, h("p", "The votes are not published with this set.", cls="quiet")])
     names = ("teacher", "family", "vote", "action", "cost", "latency")
-    numbers = ("cost", "latency")
-    head = h("tr", [h("th", name, scope="col", cls="num" if name in numbers else None) for name in names])
-    table = h(
-        "table",
-        h("caption", "Answers of the teachers", cls="sr"),
-        h("thead", head),
-        h("tbody", [_vote_row(vote, pair) for vote in votes]),
-    )
-    return h("div", table, cls="scroll", tabindex="0", role="region", aria_label="Votes")
+    return join([note, table("Votes", names, [_vote_row(vote, pair) for vote in votes], numbers=("cost", "latency"))])
 
 
-def _vote_row(vote: Row, pair: Row) -> Html:
+def _vote_row(vote: Row, pair: Row) -> list[Any]:
     own = vote["family"] and vote["family"] == pair["source_family"]
-    family = [vote["family"] or "-", " ", badge("same family", "warn", "of the student's own family") if own else None]
+    family = [
+        vote["family"] or "-",
+        [" ", badge("same family", "warn", "of the student's own family")] if own else None,
+        [" ", badge("scripted", *_SCRIPTED[1:])] if (vote["family"] or "").startswith("scripted") else None,
+    ]
     again = h("span", f" again, answer {vote['attempt'] + 1}", cls="quiet") if vote["attempt"] else None
     answer = vote["answer"] if isinstance(vote["answer"], dict) else {"content": pretty(vote["answer"])}
     action = h("details", h("summary", short_action(answer, 110)), message_view({"role": "assistant", **answer}))
-    return h(
-        "tr",
-        h("th", vote["teacher"], again, scope="row"),
-        h("td", family),
-        h("td", _vote_word(vote, pair)),
-        h("td", action),
-        h("td", usd(vote["cost_usd"]), cls="num"),
-        h("td", f"{number(vote['latency_s'], 2)} s" if vote["latency_s"] is not None else "-", cls="num"),
-    )
+    latency = f"{number(vote['latency_s'], 2)} s" if vote["latency_s"] is not None else "-"
+    return [[vote["teacher"], again], family, _vote_word(vote, pair), action, usd(vote["cost_usd"]), latency]
 
 
 def _vote_word(vote: Row, pair: Row) -> Html:
@@ -358,50 +372,15 @@ def _vote_word(vote: Row, pair: Row) -> Html:
     return h("span", f"✓ agrees{chosen}", cls="good") if agrees else h("span", "✗ differs", cls="wrong")
 
 
-def _surroundings(pair: Row, context: Context | None, place: Place) -> Html:
-    prompt = pair["prompt"]
-    first = max(0, len(prompt) - WINDOW)
-    more = address(_only(place), "text", pair=pair["pair_id"], part="prompt")
-    whole = h("button", f"Show the first {first} messages", type="button", data_earlier=more) if first else None
-    window = (
-        f"The last {len(prompt) - first} of {len(prompt)} messages that the student had read."
-        if first
-        else f"All {len(prompt)} messages that the student had read."
-    )
-    after = None
-    if context is not None and context.results:
-        after = [h("h3", "What came back to the student"), [block(result, limit=1500) for result in context.results]]
-    return h(
-        "section",
-        h("h2", "The step in its context"),
-        h("p", window, " ", whole, cls="quiet"),
-        h("div", cls="earlier"),
-        conversation(prompt[first:], first, more),
-        h("p", "▸ here the student acted", cls="marker"),
-        after,
-        cls="card",
-    )
-
-
 def _raw(pair: Row, place: Place) -> Html:
-    parts = [
-        h(
-            "button",
-            f"{name} as JSON",
-            type="button",
-            cls="more",
-            data_more=address(_only(place), "text", pair=pair["pair_id"], part=name),
-            data_at="0",
-        )
-        for name in ("chosen", "rejected", "tools")
+    more = {
+        name: address(only(place), "text", pair=pair["pair_id"], part=name) for name in ("chosen", "rejected", "tools")
+    }
+    buttons = [
+        h("button", f"{name} as JSON", type="button", cls="more", data_more=where, data_at="0")
+        for name, where in more.items()
     ]
-    return h(
-        "section", h("h2", "Raw"), [h("div", h("pre", cls="text", hidden=True), part) for part in parts], cls="card raw"
-    )
-
-
-def _only(place: Place) -> dict[str, str]:
-    return {name: place[name] for name in ("dataset", "revision") if name in place}
+    return card("Raw", [h("div", h("pre", cls="text", hidden=True), button) for button in buttons], cls="raw")
 
 
 # ------------------------------------------------------------------------------------------------------------- compare
@@ -410,20 +389,13 @@ def _only(place: Place) -> dict[str, str]:
 def change_list(counts: Mapping[str, int], changes: Sequence[Change], place: Place) -> Html:
     """Return what differs between two versions, with a link to each pair at its side."""
     base = place.get("base", "")
-    summary = h("p", ", ".join(f"{count:,} {kind}" for kind, count in counts.items()), f" since {base}.", cls="count")
     if not changes:
-        return h("section", h("h2", f"Compared with {base}"), h("p", "No pair differs."), cls="card changes-card")
-    items = [_change(change, place) for change in changes]
+        return card(f"Compared with {base}", h("p", "No pair differs."), cls="changes-card")
+    summary = h("p", ", ".join(f"{count:,} {kind}" for kind, count in counts.items()), f" since {base}.")
     cut = sum(counts.values()) - len(changes)
     rest = h("p", f"{cut:,} more are not listed.", cls="quiet") if cut > 0 else None
-    return h(
-        "section",
-        h("h2", f"Compared with {base}"),
-        summary,
-        h("ul", items, cls="plain changes"),
-        rest,
-        cls="card changes-card",
-    )
+    items = h("ul", [_change(change, place) for change in changes], cls="plain changes")
+    return card(f"Compared with {base}", summary, items, rest, cls="changes-card")
 
 
 def _change(change: Change, place: Place) -> Html:

@@ -25,7 +25,9 @@ const store = {
 };
 const DRAFTS = "composer-space-drafts";
 const drafts = () => Object.assign(Object.create(null), store.get(DRAFTS) || {});
-let undone = [];
+const UNDONE = "composer-space-undone";
+let undone = store.get(UNDONE) || [];
+function remember(decisions) { undone = decisions.slice(-100); store.set(UNDONE, undone); }
 
 function setDraft(repo, id, draft) {
   const all = drafts();
@@ -63,6 +65,8 @@ function detailOf(id) {
   const asked = new URLSearchParams();
   for (const name of ["dataset", "revision", "view"]) if (place.get(name)) asked.set(name, place.get(name));
   asked.set(ITEM, id);
+  // A blind reader sees everything of a pair that they have decided on.
+  if (isDecided(id)) asked.set("decided", "yes");
   const address = partAddress(asked, "detail");
   if (!cache.has(address)) {
     cache.set(address, ask(address));
@@ -70,6 +74,11 @@ function detailOf(id) {
     if (cache.size > 24) cache.delete(cache.keys().next().value);
   }
   return cache.get(address);
+}
+
+function isDecided(id) {
+  const draft = Object.values(drafts()).map((own) => own[id]).find(Boolean);
+  return Boolean(draft) && draft.verdict !== "skip";
 }
 
 function complain(error) {
@@ -102,7 +111,7 @@ async function go(parameters, { push = true, pick = "" } = {}) {
     const items = $$("[data-item]", list);
     const wanted = items.find((item) => item.dataset.item === place.get(ITEM));
     const next = pick === "last" ? items.at(-1) : wanted || items[0];
-    if (next) await select(next.dataset.item, { open: false });
+    if (next) await select(next.dataset.item, { open: false, focus: Boolean(pick) });
     else if (!place.get(ITEM)) $("#detail").replaceChildren();
   } catch (error) {
     if (error.name !== "AbortError") complain(error);
@@ -112,7 +121,9 @@ async function go(parameters, { push = true, pick = "" } = {}) {
 }
 
 let selected = 0;
-async function select(id, { open = true, push = false } = {}) {
+let shownAt = 0;
+const revealed = new Set();  // pairs whose sides this reader has seen named
+async function select(id, { open = true, push = false, focus = true } = {}) {
   const turn = ++selected;
   const parameters = new URLSearchParams(place);
   parameters.set(ITEM, id);
@@ -126,6 +137,9 @@ async function select(id, { open = true, push = false } = {}) {
     if (turn !== selected) return;
     detail.innerHTML = answer.detail;
     detail.scrollTop = 0;
+    shownAt = performance.now();
+    if ($("article.open", detail)) revealed.add(id);
+    if (focus && !document.activeElement.closest("input, textarea, select, dialog")) detail.focus({ preventScroll: true });
     if (open && matchMedia("(max-width: 820px)").matches) scrollTo(0, 0);
     $("#status").hidden = true;
     markDrafts();
@@ -160,15 +174,74 @@ function neighbor(by) {
 
 async function move(by) {
   const next = neighbor(by);
-  if (next) return select(next.dataset.item);
+  if (next) { await select(next.dataset.item); return true; }
   const link = $(`#list [rel=${by > 0 ? "next" : "prev"}][href]`);
   if (link) {
     await go(new URL(link.href).searchParams, { pick: by > 0 ? "first" : "last" });
     body.classList.add("open");
-    return;
+    return true;
   }
   const end = $("#detail [data-decided]");
   if (end) end.textContent += by > 0 ? " This is the last one of the list." : " This is the first one of the list.";
+  return false;
+}
+
+// ------------------------------------------------------------------------------------------------------------- reading
+
+// Keys that scroll reach the detail wherever the focus is, unless something in it takes them.
+function scrolls(event) {
+  const detail = $("#detail");
+  if (matchMedia("(max-width: 820px)").matches || event.target.closest("button, summary, select, pre, .scroll, .tokens")) return false;
+  const screen = detail.clientHeight - 80;
+  const by = { PageDown: screen, PageUp: -screen, " ": event.shiftKey ? -screen : screen, ArrowDown: 60, ArrowUp: -60 }[event.key];
+  if (by === undefined && event.key !== "Home" && event.key !== "End") return false;
+  if (by === undefined) detail.scrollTop = event.key === "Home" ? 0 : detail.scrollHeight;
+  else detail.scrollTop += by;
+  return true;
+}
+
+// Places where the sides differ: words that are marked, a screen's part from each other, and calls of one side.
+function differences() {
+  const found = [];
+  for (const row of $$("#detail .diff .changed, #detail .diff .only")) {
+    let last = -Infinity;
+    const marks = $$("del, ins", row);
+    for (const mark of marks.length ? marks : [row]) {
+      const top = mark.getBoundingClientRect().top + (mark.closest("pre")?.scrollTop || 0);
+      if (top - last > 160) { found.push(mark); last = top; }
+    }
+  }
+  return found;
+}
+
+function jump(by) {
+  const places = differences();
+  const at = places.findIndex((one) => one.classList.contains("here"));
+  for (const one of places) one.classList.remove("here");
+  const next = places[at < 0 ? (by > 0 ? 0 : places.length - 1) : (at + by + places.length) % places.length];
+  if (!next) return;
+  next.classList.add("here");
+  const pre = next.closest("pre");
+  if (pre && pre.scrollHeight > pre.clientHeight) pre.scrollTop += next.getBoundingClientRect().top - pre.getBoundingClientRect().top - 40;
+  const detail = $("#detail");
+  const narrow = matchMedia("(max-width: 820px)").matches;
+  const scroller = narrow ? document.scrollingElement : detail;
+  scroller.scrollTop += next.getBoundingClientRect().top - (narrow ? 0 : detail.getBoundingClientRect().top) - scroller.clientHeight / 3;
+}
+
+async function toggleContext() {
+  const button = $("#detail [data-context]");
+  if (!button) { $("#detail [data-earlier]")?.click(); return; }
+  const card = button.closest("section");
+  const whole = card.classList.toggle("whole");
+  button.setAttribute("aria-expanded", String(whole));
+  button.firstChild.textContent = whole ? "Fold the messages " : `${button.dataset.context} `;
+  for (const one of $$(".recent > details", card)) one.open = whole || "open" in one.dataset;
+  const earlier = $(".earlier", card);
+  earlier.hidden = !whole;
+  if (whole && earlier.dataset.messages && !earlier.childElementCount) {
+    try { earlier.innerHTML = (await ask(earlier.dataset.messages)).html; } catch (error) { complain(error); }
+  }
 }
 
 // ------------------------------------------------------------------------------------------------------------ deciding
@@ -180,34 +253,84 @@ function current() {
   return holder && id ? { repo: holder.dataset.repo, revision: holder.dataset.revision, id, article } : null;
 }
 
-function decide(verdict, extra = {}) {
+async function decide(verdict, extra = {}) {
   if (verdict === "undo") return undo();
   const here = current();
   if (!here) return;
   if (verdict === "edit" && !extra.edited) return openEditor(here);
   const before = drafts()[here.repo]?.[here.id] || null;
-  undone.push({ ...here, article: null, before, at: place.toString() });
+  remember([...undone, { repo: here.repo, id: here.id, before, at: place.toString() }]);
   const note = $("[data-note]", here.article)?.value || "";
+  const shuffle = here.article.dataset.shuffle;
+  const seconds = Math.round((performance.now() - shownAt) / 100) / 10;
   const item = $("#list [aria-current]");
   const title = item?.dataset.item === here.id ? $$(".line", item).map((line) => line.textContent).join(" → ") : "";
   setDraft(here.repo, here.id, {
-    verdict, note, title: title.slice(0, 160), revision: here.revision, trace_id: here.article.dataset.trace || "", ...extra,
+    verdict, note, title: title.slice(0, 160), revision: here.revision, trace_id: here.article.dataset.trace || "", shuffle,
+    seen: revealed.has(here.id), ...extra,
   });
+  count(here.repo, here.id, seconds);
   markDrafts();
-  move(1);
+  tellOutcome(here.id, verdict, shuffle);
+  if (!await move(1) && shuffle !== undefined) await select(here.id);
+}
+
+// The work of one review: how many of its pairs are decided, and how long the rest takes at this pace.
+const JOBS = "composer-space-job";
+const SIZE = Number(body.dataset.reviewSize);
+
+function count(repo, id, seconds) {
+  const jobs = store.get(JOBS) || {};
+  const done = Object.entries(jobs[repo] || {});
+  jobs[repo] = { ...Object.fromEntries(done.length >= SIZE ? [] : done), [id]: seconds };
+  store.set(JOBS, jobs);
+}
+
+function uncount(repo, id) {
+  const jobs = store.get(JOBS) || {};
+  delete jobs[repo]?.[id];
+  store.set(JOBS, jobs);
+}
+
+function markProgress(repo) {
+  const bar = $("#progress");
+  const times = Object.values((store.get(JOBS) || {})[repo] || {}).sort((one, other) => one - other);
+  const listed = Number($("#list [data-total]")?.dataset.total || 0);
+  bar.hidden = body.dataset.view !== "pairs" || !listed;
+  const total = Math.max(times.length, Math.min(SIZE, listed));
+  $("progress", bar).max = Math.max(total, 1);
+  $("progress", bar).value = times.length;
+  const left = (total - times.length) * (times[times.length >> 1] || 0);
+  const rest = times.length < 3 || total === times.length ? "" : left < 60 ? " · 1 min left" : ` · ${Math.round(left / 60)} min left`;
+  $("span", bar).textContent = `${times.length} of ${total}${rest}`;
+}
+
+// What a blind reader decided on is named once they have moved on, and fetched so that one can look back.
+async function tellOutcome(id, verdict, shuffle) {
+  const last = $("#last");
+  if (!last || shuffle === undefined || verdict === "skip") { if (last) last.textContent = ""; return; }
+  try {
+    const answer = await detailOf(id);
+    const outcome = new DOMParser().parseFromString(answer.detail, "text/html").querySelector("article")?.dataset.outcome;
+    revealed.add(id);
+    if (isDecided(id)) last.textContent = `${MARKS[verdict]}: ${outcome || ""} k looks back, u undoes.`;
+  } catch { last.textContent = ""; }
 }
 
 async function undo() {
-  const last = undone.pop();
+  const last = undone.at(-1);
   if (!last) return;
+  remember(undone.slice(0, -1));
   setDraft(last.repo, last.id, last.before);
+  if (!last.before) uncount(last.repo, last.id);
+  if ($("#last")) $("#last").textContent = "";
   const shown = $$("#list [data-item]").some((item) => item.dataset.item === last.id);
   if (shown) await select(last.id);
   else await go(new URLSearchParams(last.at));
   markDrafts();
 }
 
-const MARKS = { accept: "✓ accept", reject: "✗ reject", edit: "✎ edit", swap: "⇄ swap", skip: "– skip", good_hint: "✓ good hint",
+const MARKS = { accept: "✓ accept", reject: "✗ reject", edit: "✎ edit", swap: "⇄ swap", skip: "– skip", first: "A is better", second: "B is better", good_hint: "✓ good hint",
   bad_hint: "✗ bad hint", wrong_blame: "⚑ wrong blame" };
 
 function markDrafts() {
@@ -219,8 +342,10 @@ function markDrafts() {
   if (here) {
     const draft = own[here.id];
     for (const button of $$("[data-verdict]", here.article)) {
-      if (button.dataset.verdict !== "undo") button.setAttribute("aria-pressed", String(button.dataset.verdict === draft?.verdict));
-      else button.disabled = undone.length === 0;
+      if (button.dataset.verdict !== "undo") {
+        const pressed = button.dataset.verdict === draft?.verdict && (button.dataset.reason || "") === (draft?.reason || "");
+        button.setAttribute("aria-pressed", String(pressed));
+      } else button.disabled = undone.length === 0;
     }
     const note = $("[data-note]", here.article);
     if (note && draft?.note && !note.value) note.value = draft.note;
@@ -229,9 +354,10 @@ function markDrafts() {
     const others = $("[data-others]", here.article);
     if (others) others.hidden = !draft || draft.verdict === "skip";
   }
-  const count = toSubmit().length;
-  $("[data-count]").textContent = String(count);
-  $("#submit").disabled = count === 0;
+  const num = toSubmit().length;
+  $("[data-count]").textContent = String(num);
+  $("#submit").disabled = num === 0;
+  markProgress(repo);
 }
 
 // The characters of inspector/characters.py. As escapes of JSON they are seen, and the values stay as they are.
@@ -241,10 +367,12 @@ const spelledOut = (json) => json.replace(HIDDEN, (character) => Array.from({ le
 
 function openEditor(here) {
   const draft = drafts()[here.repo]?.[here.id];
-  $("#edited").value = draft?.edited ? spelledOut(JSON.stringify(draft.edited, null, 2)) : here.article.dataset.chosen || "[]";
+  $("#edited").value = draft?.edited ? spelledOut(JSON.stringify(draft.edited, null, 2)) : startingEdit("shuffle" in here.article.dataset ? "first" : "second");
   $("#edit-error").textContent = "";
   $("#editor").showModal();
 }
+
+function startingEdit(side) { return current()?.article.dataset[side] || "[]"; }
 
 function saveEdit() {
   let calls = null;
@@ -317,7 +445,7 @@ async function send() {
       return [element("span", `${answer.count} verdicts of ${answer.reviewer} are in `), link, element("span", ". ")];
     }));
     $("#drafts").replaceChildren();
-    undone = [];
+    remember([]);
     cache.clear();
   } catch (error) {
     sent.textContent = error.message;
@@ -367,8 +495,9 @@ async function showMore(button) {
 async function showEarlier(button) {
   button.disabled = true;
   try {
-    $(".earlier", button.closest("section")).innerHTML = (await ask(button.dataset.earlier)).html;
-    button.remove();
+    const { html } = await ask(button.dataset.earlier);
+    if (!button.closest(".earlier")) $(".earlier", button.closest("li, section")).innerHTML = html;
+    button.outerHTML = button.closest(".earlier") ? html : "";
   } catch (error) { complain(error); button.disabled = false; }
 }
 
@@ -401,16 +530,21 @@ document.addEventListener("click", (event) => {
     for (const field of $$("#form [name]")) field.value = parameters.get(field.name) || "";
     go(parameters);
   }
-  else if (data.verdict) decide(data.verdict);
+  else if (data.verdict) decide(data.verdict, data.reason ? { reason: data.reason } : {});
   else if (data.more) showMore(target);
   else if (data.earlier) showEarlier(target);
   else if (data.prompt) showPrompt(data.prompt);
   else if (data.map) showMap(target);
+  else if (data.context) toggleContext();
+  else if (data.start) $("#edited").value = startingEdit(data.start);
+  else if ("unfold" in data) target.setAttribute("aria-expanded", String(target.closest(".verdict").classList.toggle("unfolded")));
   else if ("close" in data) target.closest("dialog").close();
   else if (target.id === "submit") openSubmission();
   else if (target.id === "send") send();
   else if (target.id === "save-edit") saveEdit();
   else if (target.id === "help-button") $("#help").showModal();
+  else if (target.id === "guidelines-button") $("#guidelines").showModal();
+  else if (target.id === "menu") target.setAttribute("aria-expanded", String(body.classList.toggle("menu")));
   else if (target.id === "back") body.classList.remove("open");
   else if (target.id === "theme") turnTheme();
 });
@@ -453,11 +587,14 @@ document.addEventListener("keydown", (event) => {
     return;
   }
   const moves = { j: () => move(1), k: () => move(-1), t: () => showPrompt(), "?": () => $("#help").showModal(),
-    "/": () => $("#search")?.focus(), n: () => $("#detail [data-note]")?.focus(),
+    g: () => $("#guidelines").showModal(), c: toggleContext, d: () => jump(1), D: () => jump(-1),
+    "/": () => $("#search")?.focus(),
+    n: () => { $("#detail .verdict")?.classList.add("unfolded"); $("#detail [data-note]")?.focus(); },
     f: () => { const panel = $("#panel"); if (panel) panel.open = !panel.open; } };
   const button = $$("#detail [data-verdict]").find((one) => $("kbd", one)?.textContent === event.key);
   const run = Object.hasOwn(moves, event.key) ? moves[event.key] : button ? () => button.click() : null;
   if (run) { event.preventDefault(); run(); }
+  else if (scrolls(event)) event.preventDefault();
 });
 
 // --------------------------------------------------------------------------------------------------------------- start
@@ -483,5 +620,7 @@ async function start() {
   if (ITEM && wanted && !$("#detail article")) {
     await select(wanted, { open: place.has(ITEM) });
   } else if (shown) markCurrent(shown.dataset.item);
+  shownAt = performance.now();
+  if (document.activeElement === body) $("#detail").focus({ preventScroll: true });
   body.dataset.ready = "yes";
 }

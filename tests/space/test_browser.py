@@ -6,6 +6,7 @@ browser had nothing to complain about: the content policy never had to stop anyt
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -15,17 +16,18 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from inspector.verdicts import chosen_first
 
 from composer_hub import hub
 from composer_hub.records import stable_id
 from tests.hidden import HIDDEN, hidden_in
-from tests.space.conftest import NUM_PAIRS, Published
+from tests.space.conftest import NUM_PAIRS, Published, serving
 from tests.space.hostile import PAYLOADS
 
 Open = Callable[..., Any]
 ARTIFACTS = Path(os.environ.get("SPACE_SCREENSHOTS", ".artifacts/space"))
 VIEWS = ("pairs", "hints", "runs", "tasks", "overview")
-DESKTOP = {"width": 1300, "height": 850}
+DESKTOP = {"width": 1440, "height": 850}
 PHONE = {"width": 390, "height": 844}
 
 
@@ -66,7 +68,8 @@ def test_hostile_text_is_shown_and_never_runs(open_page: Open, space: str, view:
         rows(page).nth(at).click()
         page.wait_for_timeout(150)
         page.evaluate("document.querySelectorAll('#detail details').forEach((one) => { one.open = true })")
-        page.evaluate("document.querySelectorAll('#detail [data-earlier], .raw button').forEach((one) => one.click())")
+        unfold = "#detail :is([data-earlier], [data-context]), .raw button"
+        page.evaluate(f"document.querySelectorAll('{unfold}').forEach((one) => one.click())")
         page.wait_for_timeout(300)
     if view in ("pairs", "hints"):
         press(page, "f")
@@ -98,11 +101,14 @@ def test_the_edit_box_hides_nothing_and_holds_the_very_values(
     for at in range(2, 2 + len(PAYLOADS)):
         rows(page).nth(at).click()
         wait_for(page, "(id) => document.querySelector('#detail article')?.dataset.pair === id", current(page))
-        call = stored[current(page)]["chosen"][0]["tool_calls"][0]["function"]
         press(page, "e")
-        assert hidden_in(page.input_value("#edited")) == []
-        assert json.loads(page.input_value("#edited")) == [{"name": call["name"], "arguments": call["arguments"]}]
-        hiding += bool(hidden_in(str(call["arguments"].values())))
+        sides = ["chosen", "rejected"] if chosen_first("me", current(page)) else ["rejected", "chosen"]
+        for start, side in zip(("first", "second"), sides, strict=True):
+            page.click(f"[data-start={start}]")
+            call = stored[current(page)][side][0]["tool_calls"][0]["function"]
+            assert hidden_in(page.input_value("#edited")) == []
+            assert json.loads(page.input_value("#edited")) == [{"name": call["name"], "arguments": call["arguments"]}]
+            hiding += bool(hidden_in(str(call["arguments"].values())))
         press(page, "Escape")
     assert hiding
 
@@ -156,6 +162,103 @@ def test_keys_move_decide_and_undo_and_drafts_survive_a_reload(open_page: Open, 
     page.wait_for_selector("body[data-ready]")
     assert page.inner_text("[data-count]") == "1"
     assert page.locator("#list [data-draft]:not(:empty)").count() == 1
+    assert page.inner_text("#progress") == f"1 of {NUM_PAIRS - 1}"
+    press(page, "u")
+    wait_for(page, "() => document.querySelector('[data-count]').textContent === '0'")
+    assert page.inner_text("#progress") == f"0 of {NUM_PAIRS - 1}"
+
+
+def test_keys_scroll_the_detail_whatever_has_the_focus(open_page: Open, space: str) -> None:
+    page = open_page(space, viewport={"width": 1300, "height": 500})
+    assert page.evaluate("document.activeElement.id") == "detail"
+    top = "() => document.querySelector('#detail').scrollTop"
+    end = page.evaluate(
+        "document.querySelector('#detail').scrollHeight - document.querySelector('#detail').clientHeight"
+    )
+    assert end > 0
+    for focus in ("#detail", "#list [data-item]", "#theme"):
+        page.focus(focus)
+        for there, back in (("PageDown", "PageUp"), ("ArrowDown", "ArrowUp"), ("End", "Home")):
+            press(page, there)
+            assert page.evaluate(top) > 0, (focus, there)
+            press(page, back)
+            assert page.evaluate(top) == 0, (focus, back)
+    page.focus("#detail")
+    press(page, "Space")
+    assert page.evaluate(top) > 0
+    press(page, "Shift+Space")
+    assert page.evaluate(top) == 0
+
+
+def test_one_key_unfolds_all_messages_and_one_jumps_between_differences(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    wait_for(page, "() => document.querySelector('.recent > details')")
+    assert not page.locator(".earlier .message").first.is_visible()
+    press(page, "c")
+    page.wait_for_selector(".earlier .message")
+    assert page.locator(".before .message").count() == 6
+    assert page.locator(".recent > details:not([open])").count() == 0
+    press(page, "c")
+    assert not page.locator(".earlier .message").first.is_visible()
+    seen = []
+    for key in "dddD":
+        press(page, key)
+        seen.append(
+            page.evaluate("[...document.querySelectorAll('#detail .diff *')].indexOf(document.querySelector('.here'))")
+        )
+        assert page.locator(".here").is_visible()
+    assert seen[0] < seen[1]
+    assert seen[3] == seen[1]
+
+
+def test_a_blind_reader_sees_neither_student_nor_teachers_before_a_decision(
+    open_page: Open, space: str, published: Published, where: Any
+) -> None:
+    page = open_page(space)
+    rows(page).nth(30).click()
+    id = moved(page, "")
+    pair = next(row for row in hub.load(where, f"{published.pairs}@main").rows("default") if row["pair_id"] == id)
+    words = re.compile(r"student|teacher|chosen|reject|votes|agree", re.IGNORECASE)
+    names = {pair["chosen_teacher"], pair["source_model"], *pair["teachers"], pair["error_kind"]} - {""}
+
+    def naming(selector: str) -> list[str]:
+        text = page.inner_text(selector)
+        return words.findall(text) + [name for name in names if name in text]
+
+    detail = page.locator("#detail article")
+    assert naming("#list") == []
+    assert naming("#detail article") == []
+    assert words.findall(re.sub(r"data-verdict=\"reject\"|class=\"reject\"", "", detail.inner_html())) == []
+    press(page, "a")
+    moved(page, id)
+    assert naming("#detail article") == []
+    wait_for(page, "() => document.querySelector('#last').textContent.includes('teachers')")
+    press(page, "k")
+    wait_for(page, "(id) => document.querySelector('#detail article.open')?.dataset.pair === id", id)
+    assert {"student", "teachers", "Votes"} <= set(
+        re.findall(r"student|teachers|Votes", page.inner_text("#detail article"))
+    )
+
+
+def test_labels_are_open_for_those_who_explore(
+    open_page: Open, hub_server: Any, published: Published, tmp_path: Path
+) -> None:
+    text = tmp_path / "guidelines.md"
+    text.write_text("Prefer the **smaller** change. <img src=x onerror=window.pwned=1>")
+    settings = {"SPACE_OPEN_LABELS": "yes", "SPACE_GUIDELINES": str(text), "SPACE_REVIEW_SIZE": "7"}
+    with serving(hub_server, published.all, "hf_test_me", tmp_path / "open", **settings) as address:
+        page = open_page(address)
+        assert "student (rejected)" in page.inner_text("#detail")
+        assert page.inner_text("#progress") == "0 of 7"
+        press(page, "g")
+        assert page.locator("#guidelines strong").inner_text() == "smaller"
+        assert page.locator("#guidelines img").count() == 0
+        press(page, "Escape")
+        first = current(page)
+        press(page, "s")
+        moved(page, first)
+        assert "swap" in page.locator("#list [data-draft]").first.inner_text()
+        page.close()
 
 
 def test_keys_are_letters_while_one_types_and_can_be_turned_off(open_page: Open, space: str) -> None:
@@ -279,9 +382,11 @@ def test_two_reviewers_submit_pull_requests_and_their_agreement_is_shown(
 ) -> None:
     page = open_page(space_of_ada)
     ids = [current(page), *(rows(page).nth(at).get_attribute("data-item") for at in (1, 2))]
-    for address, keys in ((space_of_ada, "ara"), (space, "aae")):
+    for address, name, keys in ((space_of_ada, "ada", "a1a"), (space, "me", "aae")):
         page = open_page(address)
         for id, key in zip(ids, keys, strict=True):
+            if key == "a" and not chosen_first(name, id):
+                key = "b"
             # By name, because a server that knows the verdicts of others offers other pairs first.
             page.goto(f"{address}?pair={id}")
             page.wait_for_selector("body[data-ready]")
@@ -299,6 +404,8 @@ def test_two_reviewers_submit_pull_requests_and_their_agreement_is_shown(
     review = page.inner_text(".review")
     assert "33%" in review
     assert "agreement of 2 reviewers" in review
+    assert "3 of them blind" in review
+    assert "Krippendorff's alpha" in review
     assert "2\nopen pull requests" in review
     listed = open_page(f"{space}?review=disputed")
     assert rows(listed).count() == 2
@@ -306,6 +413,17 @@ def test_two_reviewers_submit_pull_requests_and_their_agreement_is_shown(
     assert {pull.author for pull in pulls} >= {"me", "ada"}
     details = where.api.get_discussion_details(published.pairs, pulls[0].num, repo_type="dataset")
     assert not details.conflicting_files
+    sent = [json.loads(line) for pull in pulls for line in verdict_lines(where, published.pairs, pull.num)]
+    assert [row["reason"] for row in sent if row["verdict"] == "reject"] == ["equal"]
+    assert [row["verdict"] for row in sent if row["reviewer"] == "ada"] == ["accept", "reject", "accept"]
+
+
+def verdict_lines(where: Any, repo: str, num: int) -> list[str]:
+    """Return the lines of the verdict files of a pull request."""
+    files = where.api.list_repo_files(repo, repo_type="dataset", revision=f"refs/pr/{num}")
+    paths = [path for path in files if path.startswith("verdicts/")]
+    local = [where.api.hf_hub_download(repo, path, repo_type="dataset", revision=f"refs/pr/{num}") for path in paths]
+    return [line for path in local for line in Path(path).read_text().splitlines()]
 
 
 def test_other_verdicts_stay_hidden_until_one_has_decided(
@@ -332,7 +450,7 @@ def test_other_verdicts_stay_hidden_until_one_has_decided(
     own.wait_for_selector("body[data-ready]")
     assert not own.locator("[data-others]").is_visible()
     press(own, "a")
-    assert "a wild guess" in own.inner_text("[data-others]")
+    wait_for(own, "() => document.querySelector('[data-others]:not([hidden])')?.innerText.includes('a wild guess')")
 
 
 def test_an_edit_that_is_not_a_list_of_calls_is_refused_in_the_dialog(open_page: Open, space: str) -> None:
@@ -366,14 +484,20 @@ def test_one_key_names_a_wrong_blame_on_the_trace_set(
 # ----------------------------------------------------------------------------------------------------------- appearance
 
 
-@pytest.mark.parametrize(("scheme", "size"), [("light", DESKTOP), ("dark", PHONE)], ids=["light", "dark and narrow"])
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize(("scheme", "size"), itertools.product(("light", "dark"), (DESKTOP, PHONE)), ids=str)
+@pytest.mark.parametrize("view", [*VIEWS, "decided pairs"])
 def test_a_view_passes_axe_and_fits_its_screen(open_page: Open, space: str, view: str, size: Any, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
-    page = open_page(f"{space}?view={view}", viewport=size, color_scheme=scheme)
+    page = open_page(f"{space}?view={view.split()[-1]}", viewport=size, color_scheme=scheme)
     if view != "overview":
         rows(page).first.click()
         page.wait_for_timeout(200)
+    if view == "decided pairs":
+        id = page.locator("#detail article").get_attribute("data-pair")
+        press(page, "a")
+        moved(page, id)
+        press(page, "k")
+        page.wait_for_selector("article.open")
     ARTIFACTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=ARTIFACTS / f"{view}-{scheme}-{size['width']}.png", full_page=size is PHONE)
     wide = page.evaluate(
@@ -401,5 +525,11 @@ def test_a_phone_shows_the_list_then_the_pair_and_goes_back(open_page: Open, spa
     rows(page).first.click()
     page.wait_for_selector("#detail article")
     assert not page.locator("#list").is_visible()
+    bars = "['.bar', '.verdict'].map((one) => document.querySelector(one).offsetHeight)"
+    assert sum(page.evaluate(bars)) <= PHONE["height"] / 5
+    page.click("[data-unfold]")
+    assert page.locator(".reasons").is_visible()
+    page.click("#menu")
+    assert page.locator("#theme").is_visible()
     page.click("#back")
     assert page.locator("#list").is_visible()

@@ -58,9 +58,8 @@ def test_pages_hold_every_pair_once_the_most_disputed_first(index: PairIndex) ->
     assert len(set(found)) == NUM_ROWS
     rows = [index.row(id) for id in found]
     assert [row["dispute"] for row in rows] == [33] * 115 + [0] * 115
-    assert [(row["trace_id"], row["step"]) for row in rows[:115]] == sorted(
-        (row["trace_id"], row["step"]) for row in rows[:115]
-    )
+    costs = [row["cost_usd"] for row in rows]
+    assert costs == sorted(costs[:115], reverse=True) + sorted(costs[115:], reverse=True)
 
 
 def test_a_page_past_the_end_is_the_last_one(index: PairIndex) -> None:
@@ -97,12 +96,39 @@ def test_filters_take_values_literally(index: PairIndex, filters: dict[str, str]
     assert index.page(Query(filters)).total == count
 
 
-def test_reviewed_pairs_come_last(path: Path) -> None:
+def test_the_first_pair_of_its_kind_in_a_session_comes_before_those_that_are_like_it(tmp_path: Path) -> None:
+    path = tmp_path / "pairs.parquet"
+    duckdb.connect().execute(
+        f"""copy (
+            select i::varchar as id, 'session' as trace_id, i as "index", 2 as num_agree, 3 as num_votes,
+                   '' as error_kind, ['Read', 'Read', 'Bash', 'Read'][i + 1] as chosen_tool, 'Edit' as rejected_tool
+            from range(4) t(i)
+        ) to '{path}'"""
+    )
     index = PairIndex(Library([]), FakeDataset(path), in_background=False)
-    first, second = ids(index)[:2]
-    index.mark({first: "accepted"})
-    assert ids(index)[0] == second
-    assert ids(index)[-1] == first
-    assert index.facets()["review"] == [("new", NUM_ROWS - 1), ("accepted", 1)]
+    in_memory, index.relation = index.page(Query()).rows, index.first
+    assert [row["id"] for row in in_memory] == ["0", "2", "1", "3"]
+    assert [row["id"] for row in index.page(Query()).rows] == ["0", "2", "1", "3"]
+
+
+def test_a_reviewed_pair_leaves_the_queue_of_its_reviewer_and_a_shared_one_stays_in_the_others(path: Path) -> None:
+    index = PairIndex(Library([]), FakeDataset(path), in_background=False)
+    queue = ids(index)
+    half = queue[::2]
+    index.mark(dict.fromkeys(half, ("accepted", "|ada|")))
+    assert index.facets()["review"] == [("accepted", 115), ("new", 115)]
+    assert len(ids(index, review="reviewed")) == 115
+
+    def queue_of(reader: str) -> list[str]:
+        pages = [index.page(Query(page=number, reader=reader)) for number in range(-(-NUM_ROWS // PAGE))]
+        return [row["id"] for page in pages for row in page.rows]
+
+    assert queue_of("ada") == queue[1::2] + half
+    places = [queue.index(id) for id in queue_of("me")]
+    (end,) = (at for at in range(1, NUM_ROWS) if places[at] < places[at - 1])
+    # A part of what ada decided on is still in my queue, in its order.
+    assert 115 < end < 115 + 115 / 2
+    assert set(range(1, NUM_ROWS, 2)) <= set(places[:end])
+    assert index.page_of(half[0], Query(reader="ada")) == 115 // PAGE
     index.mark({})
-    assert ids(index)[0] == first
+    assert queue_of("ada") == queue

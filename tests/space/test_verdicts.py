@@ -69,16 +69,65 @@ def test_the_last_verdict_of_a_reviewer_counts_and_reviewers_who_differ_make_a_p
         row("q", "accept", "ada"),
         row("q", "reject", "me"),
     ]
-    assert verdicts.states(verdicts.latest(rows)) == {"p": "rejected", "q": "disputed"}
+    assert verdicts.states(verdicts.latest(rows)) == {"p": ("rejected", "|ada|"), "q": ("disputed", "|ada|me|")}
 
 
-def test_agreement_of_two_reviewers_is_a_share_and_cohens_kappa() -> None:
+def test_agreement_of_reviewers_is_a_share_and_krippendorffs_alpha() -> None:
     both = [("a", "accept", "accept"), ("b", "reject", "reject"), ("c", "accept", "reject"), ("d", "accept", "accept")]
     rows = [row(pair, verdict, name) for pair, one, two in both for name, verdict in (("ada", one), ("me", two))]
     found = verdicts.agreement([*rows, row("e", "accept", "ada")])
     assert (found["n"], found["reviewers"], found["agreement"]) == (4, 2, 0.75)
-    assert found["kappa"] == pytest.approx((0.75 - 0.5) / 0.5)
+    # Coincidences of a, b, d and of c: 6 accept and 2 reject values, one pair of them differs.
+    assert found["alpha"] == pytest.approx(1 - (8 - 1) * 2 / (2 * 6 * 2))
     assert verdicts.agreement([])["agreement"] is None
+
+
+def test_alpha_is_that_of_krippendorffs_own_example_with_four_observers() -> None:
+    """Krippendorff, Computing Krippendorff's Alpha-Reliability (2011), section D, nominal data: 0.743."""
+    values = (
+        "1 2 3 3 2 1 4 1 2 . . .",
+        "1 2 3 3 2 2 4 1 2 5 . 3",
+        ". 3 3 3 2 3 4 2 2 5 1 .",
+        "1 2 3 3 2 4 4 1 2 5 1 .",
+    )
+    rows = [
+        row(f"unit {unit}", value, f"observer {number}")
+        for number, line in enumerate(values)
+        for unit, value in enumerate(line.split())
+        if value != "."
+    ]
+    found = verdicts.agreement(rows)
+    assert (found["n"], found["reviewers"]) == (11, 4)
+    assert found["alpha"] == pytest.approx(0.743, abs=5e-4)
+
+
+def test_a_blind_choice_becomes_what_the_reader_saw_on_that_side() -> None:
+    by_side = {True: 0, False: 0}
+    for number in range(64):
+        id = f"pair {number}"
+        first = verdicts.chosen_first("ada", id)
+        by_side[first] += 1
+        choices = {
+            side: verdicts.check({"id": id, "verdict": side, "shuffle": "ada", "seen": False}, **FACTS)
+            for side in ("first", "second")
+        }
+        assert choices["first"]["verdict"] == ("accept" if first else "swap")
+        assert choices["second"]["verdict"] == ("swap" if first else "accept")
+        assert choices["first"]["blind"] is True
+    assert min(by_side.values()) > 16
+    assert {verdicts.chosen_first(name, "pair 1") for name in ("ada", "me", "eve", "bob", "")} == {True, False}
+    seen = verdicts.check({"id": "a", "verdict": "first", "shuffle": "ada", "seen": True}, **FACTS)
+    assert seen["blind"] is False
+    with pytest.raises(verdicts.BadVerdict):
+        verdicts.check({"id": "a", "verdict": "first"}, **FACTS)
+
+
+def test_a_reason_is_one_of_a_list_and_belongs_to_a_rejection() -> None:
+    for reason in verdicts.REASONS:
+        assert verdicts.check({"id": "a", "verdict": "reject", "reason": reason}, **FACTS)["reason"] == reason
+        assert verdicts.check({"id": "a", "verdict": "accept", "reason": reason}, **FACTS)["reason"] == ""
+    for reason in ("rm -rf", ["equal"], None, {"path": "x"}):
+        assert verdicts.check({"id": "a", "verdict": "reject", "reason": reason}, **FACTS)["reason"] == ""
 
 
 def test_a_verdict_file_of_anyone_is_read_without_trust(tmp_path: Path) -> None:
