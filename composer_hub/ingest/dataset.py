@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import itertools
 from collections import Counter
@@ -14,7 +15,7 @@ from composer_hub.exports import to_sts
 from composer_hub.hub import Card, Table
 from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.report import FileReport
-from composer_hub.records import StepRow, Trace, features_of, step_rows, to_row
+from composer_hub.records import StepRow, Trace, canonical_json, features_of, step_rows, to_row
 from composer_hub.redact import DROPPED_COLUMNS, rules_digest
 
 if TYPE_CHECKING:
@@ -41,15 +42,70 @@ class _Rows:
 
 def trace_tables(traces: Callable[[], Iterator[Trace]]) -> list[Table]:
     """Return the `steps` and `traces` configs; each call of `traces` gives all traces from the first."""
+    from datasets import Value
+
     features = config_features()
+    derived = {name: (Value(kind), make) for name, (kind, make) in SESSION_COLUMNS.items()}
     steps = _Rows(lambda: (to_row(row) for trace in traces() for row in step_rows(trace)))
     return [
         # The first is the one that people see.
         Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"),
               index_columns=("trace_id", "index", "family")),
         Table("traces", _Rows(lambda: map(to_row, traces())), features["traces"], "trace_id",
-              index_columns=("source", "model", "family", "repository")),
+              index_columns=("source", "model", "family", "repository"), index_derived=derived),
     ]  # fmt: skip
+
+
+MAX_TURNS, MAX_MARKS = 100, 500
+MAX_TASK_CHARS, MAX_TURN_CHARS = 1_000, 160
+
+
+def turns_of(trace: Mapping[str, Any]) -> list[tuple[int, str]]:
+    """Return the beginning of each message of the user in a row, with the index of the step that follows it.
+
+    The first ones stand in the index of a trace set: the messages of a long session are too much to read for a page.
+    """
+    actions = sorted((step["action"], step["index"]) for step in trace["steps"])
+    turns: list[tuple[int, str]] = []
+    for place, message in enumerate(trace["messages"]):
+        if message["role"] == "user" and len(turns) < MAX_TURNS:
+            at = bisect.bisect(actions, place, key=lambda one: one[0])
+            text = message["content"][: MAX_TURN_CHARS if turns else MAX_TASK_CHARS]
+            turns.append((actions[at][1] if at < len(actions) else len(actions), text))
+    return turns
+
+
+def marks_of(trace: Mapping[str, Any]) -> list[tuple[int, list[tuple[str, str]], list[str]]]:
+    """Return the steps of a row where something happened: kind and blame of each error, and the writers of hints."""
+    marked = (step for step in trace["steps"] if step["error_sites"] or step["hints"])
+    return [
+        (
+            step["index"],
+            [(site["kind"], site["blame"]) for site in step["error_sites"]],
+            [hint["writer"] for hint in step["hints"]],
+        )
+        for step in itertools.islice(marked, MAX_MARKS)
+    ]
+
+
+def _task_of(trace: Mapping[str, Any]) -> str:
+    turns = turns_of(trace)
+    return " ".join(turns[0][1].split())[:200] if turns else ""
+
+
+def _num_errors(trace: Mapping[str, Any]) -> int:
+    return sum(site["blame"] == "model" for step in trace["steps"] for site in step["error_sites"])
+
+
+SESSION_COLUMNS: dict[str, tuple[str, Callable[[Mapping[str, Any]], Any]]] = {
+    "task": ("string", _task_of),
+    "num_steps": ("int64", lambda trace: len(trace["steps"])),
+    "num_errors": ("int64", _num_errors),
+    "num_hints": ("int64", lambda trace: sum(len(step["hints"]) for step in trace["steps"])),
+    "turns": ("string", lambda trace: canonical_json(turns_of(trace))),
+    "marks": ("string", lambda trace: canonical_json(marks_of(trace))),
+}
+"""Columns of the index of traces: their type and how a row gives them. `num_errors` counts the model's own."""
 
 
 MAX_SESSIONS = 80

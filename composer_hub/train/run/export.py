@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,7 +21,7 @@ from composer_hub.train.rollouts import Rollout, message_of
 from composer_hub.train.token_metrics import TokenDiagnostics
 
 if TYPE_CHECKING:
-    from composer_hub.hub import Destination, Parent, Published, Table, Version
+    from composer_hub.hub import Destination, Parent, Published, Version
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,6 +285,7 @@ def publish_rollouts(
     Rollouts that the run has published stay in their files; the others follow in new ones.
     """
     from composer_hub.hub import Card, Draft, Lineage, NothingToPublish, PublishOptions, update
+    from composer_hub.ingest.dataset import trace_tables
 
     counts: Counter[str] = Counter()
     lines = _listed(folder, counts)
@@ -308,7 +309,7 @@ def publish_rollouts(
         adds = before is not None and before.manifest["sources"].get("run_id") == run_id
         known = before.ids("traces") if before is not None and adds else set()
         new = [line for line in lines if line.is_repeated or line.trace_id not in known]
-        return Draft(_tables(new), card, lineage, f"Rollouts of run {run_id}", adds=adds)
+        return Draft(trace_tables(lambda: _traces(new)), card, lineage, f"Rollouts of run {run_id}", adds=adds)
 
     try:
         return update(where, repo, make, options=PublishOptions(public=public))
@@ -321,28 +322,3 @@ _REDACTION_NOTE = (
     "`composer-hub ingest` redacts them for replay by teachers on other machines. `provenance` holds token ids, tool "
     "mask, log-probs, rewards, advantage and policy step of each rollout."
 )
-
-
-def _tables(lines: Sequence[_Line]) -> list[Table]:
-    """Return the `traces` and `steps` configs of rollouts."""
-    from composer_hub.hub import Table
-    from composer_hub.ingest.dataset import config_features
-    from composer_hub.records import step_rows
-
-    features = config_features()
-    traces = _Reread(lambda: (to_row(trace) for trace in _traces(lines)))
-    steps = _Reread(lambda: (to_row(row) for trace in _traces(lines) for row in step_rows(trace)))
-    return [
-        Table("traces", traces, features["traces"], "trace_id", index_columns=("source", "model", "family")),
-        Table("steps", steps, features["steps"], "step_id", ("trace_id", "index"), index_columns=("trace_id", "index")),
-    ]
-
-
-@dataclass(frozen=True)
-class _Reread:
-    """Rows that are read again by each consumer, so that they are never all in memory."""
-
-    make: Callable[[], Iterator[dict[str, Any]]]
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return self.make()
