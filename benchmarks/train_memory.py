@@ -48,7 +48,7 @@ def rank(way: str, number: int, ranks: int, count: int, path: Path, together: Ba
     loader = PairLoader(rows, 8, rank=number, num_ranks=ranks)
     begun = time.process_time()
     for _ in range(100):
-        loader.next_batch()
+        loader.take()
     drawn, after = time.process_time() - begun, memory()
     together.wait()  # so that all ranks are measured while all are there
     private, pss = ((after[name] - before[name]) for name in ("Private_Dirty", "Pss"))

@@ -19,7 +19,7 @@ from datasets import Dataset
 from transformers import set_seed
 from trl import GRPOTrainer
 
-from benchmarks.ablation.contrast import ContrastTrainer
+from benchmarks.ablation.contrast import ContrastTerm, ContrastTrainer
 from benchmarks.ablation.model import NUM_STEPS, answer_text, call_text, model_of
 from benchmarks.ablation.world import (
     BELIEFS,
@@ -45,6 +45,7 @@ from composer_hub.train.isolation import isolated
 from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.run.trainer import RunTrainer
+from composer_hub.train.teacher import HintTeacher
 from composer_hub.train.uplift import action_logps
 
 TEACHERS = (0.90, 0.75, 0.60)  # how often each scripted teacher is right; otherwise it mostly remembers the old call
@@ -157,8 +158,9 @@ def run(
         trainer = make.trainer(model, training, settings | {"max_steps": num_steps}, kind=kind, pairs=loader)
         writer = hint_of(api, control=random.Random(f"control-{seed}") if arm.control else None)
         trainer.hinter = _with_writer(trainer, writer)
-        if isinstance(trainer, ContrastTrainer):
-            trainer.rng = random.Random(f"control-{seed}")
+        for term in trainer.terms:
+            if isinstance(term, ContrastTerm):
+                term.rng = random.Random(f"control-{seed}")
         evals = Evals(
             [task.row(-1) for task in held_out], EvalPlan(1, budget.eval_every, max_rollouts=budget.num_held_out)
         )
@@ -249,8 +251,9 @@ def replayed(
             part = tasks[start : start + budget.rollouts_a_step]
             GRPOTrainer._generate_and_score_completions(trainer, [task.row(-1) for task in part])
             found += bank(trainer, api, list(zip(part, trainer._rollouts, strict=True)), tokenizer, rng)
+    student = HintTeacher("live", trainer._bare)
     references = [
-        action_logps(trainer._student, [(prompt, side[number]) for prompt, *side in found], rows_a_batch=64)
+        action_logps(student, [(prompt, side[number]) for prompt, *side in found], rows_a_batch=64)
         for number in range(2)
     ]
     return [
@@ -361,7 +364,8 @@ def probes(trainer: RunTrainer, api: Api, tokenizer: Any) -> dict[str, float]:
             for name, before in (("", prompt), ("/hint", trainer.hinter.hinted(list(prompt), text))):
                 begun = tokenizer(words, add_special_tokens=False)["input_ids"]
                 rows.append((f"{part}/{belief}{name}", [*before, *begun], target))
-    logps = action_logps(trainer._student, [(before, target) for _, before, target in rows], rows_a_batch=64)
+    student = HintTeacher("live", trainer._bare)
+    logps = action_logps(student, [(before, target) for _, before, target in rows], rows_a_batch=64)
     groups: dict[str, list[float]] = {f"{part}/{belief}{end}": [] for part in ("verb", "key") for belief in BELIEFS
                                       for end in ("", "/hint")}  # fmt: skip
     for (name, _, _), logp in zip(rows, logps, strict=True):

@@ -1,8 +1,8 @@
 """The hint and replay channels on log-probs per token, for trainers that own the forward pass.
 
 In: log-probs of the sampled tokens by student and teacher, masks, and which rows are the two sides of a pair. Out: one
-value per token, never reduced here, so that each trainer averages over tokens or sequences in its own way. Clipping and
-the preference loss are those of `train.losses`.
+value per token, never reduced here, so that each trainer averages over tokens or sequences in its own way. The
+preference loss is that of `train.losses`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from composer_hub import exits
-from composer_hub.train.losses import Preference, PreferenceTerms, clip_tokens, preference_loss
+from composer_hub.train.losses import Preference, PreferenceTerms, preference_loss
 
 MAX_LOG_RATIO = 20.0  # beyond it exp() swamps every other token
 
@@ -72,12 +72,11 @@ def hint_tokens(
     hint_mask: Tensor,  # (…,) bool
     *,
     reverse: bool = False,
-    token_clip: float | None = None,
 ) -> Tensor:  # (…,)
     """Return the divergence of each hint token, and 0 elsewhere."""
     # Select before computing: padding may be infinite, and infinity times 0 is NaN in the gradient.
     picked = sampled_divergence(student_logps[hint_mask], teacher_logps[hint_mask], reverse=reverse)
-    return spread(clip_tokens(picked, token_clip), hint_mask)
+    return spread(picked, hint_mask)
 
 
 def spread(picked: Tensor, mask: Tensor) -> Tensor:
@@ -124,8 +123,6 @@ def replay_tokens(
     )
     sums, lengths = spread(token_logps[answer_mask], answer_mask).sum(-1), answer_mask.sum(-1)
     refs = ref_logps.to(sums)
-    terms = preference_loss(
-        sums[chosen], sums[rejected], refs[chosen], refs[rejected], lengths[chosen], lengths[rejected], how
-    )
+    terms = preference_loss(sums[chosen], sums[rejected], refs[chosen], refs[rejected], lengths[chosen], how)
     row_losses = sums.new_zeros(len(sums)).index_put((torch.cat([chosen, rejected]),), torch.cat([terms.losses] * 2))
     return row_losses[:, None] * answer_mask, terms

@@ -32,7 +32,6 @@ def composer_loss(
     *,
     alpha: float = 0.1,
     reverse: bool = False,
-    token_clip: float | None = None,
     policy: Mapping[str, float] | None = None,
 ) -> Any:
     """Return prime-rl's default loss of a sample, with options `policy`, plus alpha times its hint divergence.
@@ -44,7 +43,7 @@ def composer_loss(
 
     weights = ChannelWeights(alpha=alpha)
     base = default_loss_fn(inputs, DefaultLossConfig(**dict(policy or {})))
-    hint, mask = hint_of(inputs, reverse=reverse, token_clip=token_clip)
+    hint, mask = hint_of(inputs, reverse=reverse)
     loss = add_channels(base.loss, weights, hint=hint.sum())
     metrics = {
         "channel/hint/tokens": mask.sum().to(hint.dtype),
@@ -53,11 +52,11 @@ def composer_loss(
     return LossOutputs(loss=loss, metrics={**base.metrics, **metrics})
 
 
-def hint_of(inputs: Any, *, reverse: bool = False, token_clip: float | None = None) -> tuple[Tensor, Tensor]:
+def hint_of(inputs: Any, *, reverse: bool = False) -> tuple[Tensor, Tensor]:
     """Return the hint divergence of each token of a sample, and the mask of hint tokens."""
     student, teacher = inputs.trainer_logprobs, inputs.ref_logprobs
     mask = inputs.loss_mask & (teacher != 0) if teacher is not None else inputs.loss_mask & False
-    values = hint_tokens(student, student if teacher is None else teacher, mask, reverse=reverse, token_clip=token_clip)
+    values = hint_tokens(student, student if teacher is None else teacher, mask, reverse=reverse)
     return (values if inputs.loss_weights is None else values * inputs.loss_weights), mask
 
 

@@ -28,7 +28,7 @@ from composer_hub.integrations.channels import (
     replay_tokens,
     spread,
 )
-from composer_hub.train.losses import Preference, clip_tokens
+from composer_hub.train.losses import Preference
 
 TOPK, SAMPLED = "composer_topk", "composer_sampled"
 Metrics = dict[str, float]
@@ -40,7 +40,6 @@ class ChannelOptions:
 
     weights: ChannelWeights = field(default_factory=lambda: ChannelWeights(alpha=1.0))
     reverse: bool = False  # of the sampled token's divergence
-    token_clip: float | None = None
     preference: Preference = field(default_factory=Preference)
 
 
@@ -49,13 +48,12 @@ def register(
     alpha: float = 1.0,
     beta: float = 0.0,
     reverse: bool = False,
-    token_clip: float | None = None,
     preference: Preference | None = None,
 ) -> tuple[str, str]:
     """Register both loss modes with verl and return their names; verl refuses a second call."""
     from verl.trainer.distillation.losses import DistillationLossSettings, register_distillation_loss
 
-    channels = ChannelOptions(ChannelWeights(alpha, beta), reverse, token_clip, preference or Preference())
+    channels = ChannelOptions(ChannelWeights(alpha, beta), reverse, preference or Preference())
 
     def topk(config: Any, distillation_config: Any, model_output: Any, data: Any) -> tuple[Tensor, Metrics]:
         return loss_matrix(channels, distillation_config, model_output, data, use_topk=True)
@@ -85,10 +83,10 @@ def loss_matrix(
             # verl has computed KL(teacher || student) over the teacher's likeliest tokens. Some of the mass is missing,
             # so single values may be below 0.
             values = no_padding_2_padding(model_output["distillation_losses"], data)[hint_mask].clamp(min=0)
-            hint = spread(clip_tokens(values, channels.token_clip), hint_mask)
+            hint = spread(values, hint_mask)
         else:
             teacher = no_padding_2_padding(data["teacher_logprobs"], data).squeeze(-1)
-            hint = hint_tokens(logps, teacher, hint_mask, reverse=channels.reverse, token_clip=channels.token_clip)
+            hint = hint_tokens(logps, teacher, hint_mask, reverse=channels.reverse)
         metrics |= _hint_metrics(hint, hint_mask)
     if channels.weights.beta:
         rows = pair_rows(

@@ -12,13 +12,18 @@ if TYPE_CHECKING:
     from composer_hub.train.config import ComposerConfig
     from composer_hub.train.losses import hint_loss
     from composer_hub.train.run.offline import OfflineTrainer
+    from composer_hub.train.stream import Stream
+    from composer_hub.train.terms import Term, answer_tensors
     from composer_hub.train.trainer import ComposerTrainer
 
-__all__ = ["ComposerConfig", "ComposerTrainer", "OfflineTrainer", "hint_loss"]
+__all__ = ["ComposerConfig", "ComposerTrainer", "OfflineTrainer", "Stream", "Term", "answer_tensors", "hint_loss"]
 _HOMES = {
     "ComposerConfig": "config",
     "ComposerTrainer": "trainer",
     "OfflineTrainer": "run.offline",
+    "Stream": "stream",
+    "Term": "terms",
+    "answer_tensors": "terms",
     "hint_loss": "losses",
 }
 

@@ -1,7 +1,7 @@
 """The bands that watch-dogs keep a run in, and their changes by a config file.
 
 Local channels optimize the absence of errors and not the task, so no metric is watched alone: reward, length, entropy,
-hedging, drift of the chosen answers, the gradient norm and the share of rollouts from which nothing can be
+drift of the chosen answers, the gradient norm and the share of rollouts from which nothing can be
 learned each have a band. Imports no torch, so that a wrong band is refused at once.
 """
 
@@ -15,7 +15,7 @@ from typing import Any
 
 from composer_hub import exits
 
-ACTIONS = ("warn", "replay", "stop")  # replay: turn that channel down
+ACTIONS = ("warn", "halve", "stop")  # halve: the weight of the term that the metric belongs to
 
 
 class BandError(exits.UsageError):
@@ -35,9 +35,17 @@ class Band:
     window: int = 5  # values whose median is the baseline
     armed_below: float = math.inf  # the band counts only if its first baseline is below this
 
+    @property
+    def term(self) -> str:
+        """The name of the term that the metric belongs to, or nothing."""
+        first, _, rest = self.metric.partition("/")
+        return rest.partition("/")[0] if first == "channel" else ""
+
     def __post_init__(self) -> None:
         if self.action not in ACTIONS:
             raise BandError(f"The band of {self.metric}: action is one of {', '.join(ACTIONS)}, not {self.action!r}.")
+        if self.action == "halve" and not self.term:
+            raise BandError(f"The band of {self.metric}: halve is for metrics of a term, `channel/<term>/…`.")
         if self.relative not in ("", "first", "best"):
             raise BandError(f"The band of {self.metric}: relative is first or best, not {self.relative!r}.")
         numbers = (self.low, self.high, self.patience, self.window, self.armed_below)
@@ -52,7 +60,6 @@ class Band:
 BANDS = (
     Band("entropy", low=0.1, high=4.0, relative="first"),
     Band("completions/mean_length", low=0.3, high=3.0, relative="first"),
-    Band("rollout/hedge_rate", low=0.25, high=4.0, relative="first"),
     # In 400 simulated runs of 300 logs of 8 rollouts each, bad luck alone stops 19 % if 2 of 100 rollouts succeed,
     # 1.5 % at 5 and 0.5 % at 10 of 100; a fall from 60 to 2 of 100 is seen after 5 logs, in 1 of 20 after more than 18.
     Band("reward", low=0.5, relative="best", patience=5, action="stop", window=10),
@@ -62,7 +69,7 @@ BANDS = (
     # that begins so is only hard, and its band is not armed.
     Band("rollout/stuck", high=0.95, patience=5, action="stop", armed_below=0.8),
     Band("grad_norm", high=10.0, relative="first"),
-    Band("channel/replay/chosen_drift", low=-10.0, action="replay"),
+    Band("channel/replay/chosen_drift", low=-10.0, action="halve"),
 )
 
 

@@ -6,7 +6,7 @@ In: the sites of each rollout. Out: the tensors of the batch, and from a batch t
 from __future__ import annotations
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -76,7 +76,7 @@ def hint_tensors(
     return {name: tensor.to(completion_mask.device) for name, tensor in tensors.items()}
 
 
-def teacher_rows(inputs: dict[str, Tensor]) -> TeacherRows | None:
+def teacher_rows(inputs: Mapping[str, Tensor]) -> TeacherRows | None:
     """Return the rows of a batch that have a site, cut to the longest of them; None if there are none."""
     lengths = inputs["teacher_lengths"]
     used = lengths > 0  # (batch, sites)

@@ -14,7 +14,6 @@ from torch import nn
 
 from composer_hub import exits
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.losses import PREFERENCES
 from composer_hub.train.ranges import out_of_range
 from composer_hub.train.sharded import SUPPORTED, ZERO3, has_shards
 from composer_hub.train.teacher import head_of, keeping_hidden, without_dropout
@@ -28,14 +27,13 @@ HINT_SOURCES = ("rollouts", "traces", "both")
 
 
 def check_options(
-    args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool = False, sharding: str
+    args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool, has_terms: bool, sharding: str
 ) -> None:
     """Refuse options that do not fit together or do not fit the other arguments."""
     if found := list(out_of_range(vars(args))):
         raise TrainerError(" ".join(found))
-    for name, known in (("hint_source", HINT_SOURCES), ("replay_loss", PREFERENCES)):
-        if getattr(args, name) not in known:
-            raise TrainerError(f"{name} is one of {', '.join(known)}, not {getattr(args, name)!r}.")
+    if args.hint_source not in HINT_SOURCES:
+        raise TrainerError(f"hint_source is one of {', '.join(HINT_SOURCES)}, not {args.hint_source!r}.")
     if args.beta_replay and not has_pairs:
         raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
     if args.alpha_sdpo and args.hint_source != "rollouts" and not has_traces:
@@ -46,7 +44,7 @@ def check_options(
         raise TrainerError(
             "alpha_sdpo is set but nothing can go wrong: pass tools= or environment_factory=, or set it to 0."
         )
-    if (args.alpha_sdpo or args.beta_replay) and sharding:
+    if has_terms and sharding:
         _check_sharding(args, sharding)
 
 
@@ -54,7 +52,7 @@ def _check_sharding(args: ComposerConfig, sharding: str) -> None:
     if sharding not in SUPPORTED:
         raise TrainerError(
             f"The added terms read weights outside the wrapped forward, which {sharding} does not allow. Use FSDP "
-            "version 2, ZeRO or DDP, or set alpha_sdpo and beta_replay to 0."
+            "version 2, ZeRO or DDP, or set the weights of the terms to 0."
         )
     checkpointing: Any = args.gradient_checkpointing_kwargs or {}
     if args.gradient_checkpointing and checkpointing.get("use_reentrant"):
@@ -65,8 +63,7 @@ def _check_sharding(args: ComposerConfig, sharding: str) -> None:
         )
     if sharding == ZERO3 and args.measure_every:
         raise TrainerError(
-            "Uplift, forgetting and gradient shares cannot be measured with ZeRO stage 3. Set measure_every to 0, "
-            "or use FSDP2."
+            "Uplift and gradient shares cannot be measured with ZeRO stage 3. Set measure_every to 0, or use FSDP2."
         )
 
 
@@ -90,5 +87,5 @@ def check_head(network: nn.Module, ids: Sequence[int]) -> None:
     if not torch.allclose(logits.float(), ours.float(), rtol=1e-2, atol=1e-2):
         raise TrainerError(
             f"The logits of {type(network).__name__} are not its output layer times the hidden states, so the "
-            "added channels would learn from other numbers. Set alpha_sdpo and beta_replay to 0 for this model."
+            "added terms would learn from other numbers. Set their weights to 0 for this model."
         )

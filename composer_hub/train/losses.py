@@ -114,7 +114,6 @@ def hint_loss(
     mask: Tensor | None = None,  # (…, time) bool: which tokens count; None counts all
     *,
     beta: float = 0.5,
-    token_clip: float | None = None,
     num_items: Tensor | float | None = None,
 ) -> Tensor:
     """Return the mean divergence between a student and its hinted teacher, for use in another trainer's loss.
@@ -122,17 +121,9 @@ def hint_loss(
     Both models read the same sampled tokens; only the teacher has read the hint. `num_items` divides the sum by a count
     over several micro-batches or ranks instead of this batch's own.
     """
-    values = clip_tokens(divergence_from_logits(student_logits, teacher_logits, beta=beta), token_clip)
+    values = divergence_from_logits(student_logits, teacher_logits, beta=beta)
     counted = torch.ones_like(values, dtype=torch.bool) if mask is None else mask
     return mean_over(values, counted.sum() if num_items is None else num_items, mask=counted)
-
-
-def clip_tokens(values: Tensor, token_clip: float | None) -> Tensor:
-    """Clip each token's divergence, the sum over the vocabulary.
-
-    Single entries of a KL may be negative, so clipping entries can reverse the sign of the loss. The sum cannot be.
-    """
-    return values if token_clip is None else values.clamp(max=token_clip)
 
 
 def mean_over(
@@ -213,14 +204,10 @@ def _trl_logps() -> type[torch.autograd.Function] | None:
 # ---------------------------------------------------------------------------------------------------- preference loss
 
 
-PREFERENCES = ("sigmoid", "ipo")
-
-
 @dataclass(frozen=True, slots=True)
 class Preference:
     """The form of the preference loss."""
 
-    kind: str = "sigmoid"  # sigmoid or ipo
     beta: float = 0.1  # strength of the pull to the reference
     nll_weight: float = 0.0  # weight of -log p(chosen) per token, so that both log-probs do not fall together
 
@@ -241,27 +228,12 @@ def preference_loss(
     ref_chosen_logps: Tensor,  # (pairs,)
     ref_rejected_logps: Tensor,  # (pairs,)
     chosen_lengths: Tensor,  # (pairs,)
-    rejected_lengths: Tensor,  # (pairs,)
     how: Preference,
 ) -> PreferenceTerms:
-    """Return the preference loss of each pair against published reference log-probs."""
-    chosen_gain, rejected_gain = chosen_logps - ref_chosen_logps, rejected_logps - ref_rejected_logps
-    if how.kind == "ipo":  # defined on log-probs per token
-        chosen_gain, rejected_gain = (
-            chosen_gain / chosen_lengths.clamp(min=1),
-            rejected_gain / rejected_lengths.clamp(min=1),
-        )
-    logits = chosen_gain - rejected_gain
-    losses = _preference_of(logits, how)
+    """Return DPO's sigmoid loss of each pair against published reference log-probs."""
+    chosen_drift = chosen_logps - ref_chosen_logps
+    logits = how.beta * (chosen_drift - (rejected_logps - ref_rejected_logps))
+    losses = -F.logsigmoid(logits)
     if how.nll_weight:
         losses = losses - how.nll_weight * chosen_logps / chosen_lengths.clamp(min=1)
-    margins = (how.beta * logits).detach()
-    return PreferenceTerms(losses, margins, margins > 0, (chosen_logps - ref_chosen_logps).detach())
-
-
-def _preference_of(logits: Tensor, how: Preference) -> Tensor:
-    if how.kind == "ipo":
-        return (logits - 1.0 / (2.0 * how.beta)) ** 2
-    if how.kind != "sigmoid":
-        raise ValueError(f"The preference loss is sigmoid or ipo, not {how.kind!r}.")
-    return -F.logsigmoid(how.beta * logits)
+    return PreferenceTerms(losses, logits.detach(), logits > 0, chosen_drift.detach())

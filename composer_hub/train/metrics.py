@@ -16,7 +16,6 @@ from torch import Tensor, nn
 from composer_hub.records import Hint
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.teacher import causal_lm
-from composer_hub.train.watchdogs import hedge_rate
 
 
 def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[str, Any]) -> None:
@@ -41,16 +40,13 @@ def note_writers(metrics: dict[str, list[float]], name: str, hints: Iterable[Hin
 
 
 def rollout_means(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-    """Return one number per rollout and metric: its errors by rule, and how often the model hedges."""
-    traces = [rollout.trace for rollout in rollouts]
-    errors = [[site for step in trace.steps for site in step.error_sites] for trace in traces]
-    texts = [" ".join(message.content for message in trace.messages if message.role == "assistant") for trace in traces]
+    """Return one number per rollout and metric: its errors by rule."""
+    errors = [[site for step in rollout.trace.steps for site in step.error_sites] for rollout in rollouts]
 
     def counted(rule: str) -> list[float]:
         return [float(sum(site.rule.startswith(rule) for site in found)) for found in errors]
 
     return {
-        "rollout/hedge_rate": [hedge_rate(text) for text in texts],
         "rollout/errors": counted(""),
         "rollout/malformed_calls": counted("rollout.malformed_call"),
         "rollout/dropped_results": counted("rollout.dropped_result"),

@@ -7,11 +7,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 _RANGES = {
-    "alpha_sdpo beta_replay hint_token_clip replay_nll_weight learning_rate": (0.0, math.inf),
+    "alpha_sdpo beta_replay replay_nll_weight learning_rate": (0.0, math.inf),
     "hint_divergence": (0.0, 1.0),
     "replay_strength": (1e-6, math.inf),
     "max_hint_sites per_device_train_batch_size gradient_accumulation_steps num_generations": (1, math.inf),
-    "channel_warmup_steps measure_every": (0, math.inf),
+    "measure_every": (0, math.inf),
 }
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.distributed.fsdp import FSDPModule
-from torch.distributed.tensor import DTensor, distribute_tensor
+from torch.distributed.tensor import DTensor
 
 FSDP2, ZERO3 = "FSDP2", "ZeRO stage 3"
 SUPPORTED = ("", FSDP2, ZERO3)
@@ -139,22 +139,9 @@ def whole_values(network: nn.Module, values: Mapping[str, Tensor]) -> dict[str, 
     return {name: _whole(parameters[name], shard).cpu() for name, shard in values.items()}
 
 
-def own_shards(network: nn.Module, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return this rank's shards of whole tensors; the reverse of `whole_values`."""
-    parameters = dict(network.named_parameters())
-    return {name: _own(parameters[name], value) for name, value in values.items()}
-
-
 def _whole(parameter: Tensor, shard: Tensor) -> Tensor:
     if not isinstance(parameter, DTensor):
         return shard
     mesh, placements = parameter.device_mesh, parameter.placements
     whole = DTensor.from_local(shard, mesh, placements, shape=parameter.shape, stride=parameter.stride())
     return whole.full_tensor()
-
-
-def _own(parameter: Tensor, value: Tensor) -> Tensor:
-    value = value.to(parameter.device, parameter.dtype)
-    if not isinstance(parameter, DTensor):
-        return value
-    return distribute_tensor(value, parameter.device_mesh, parameter.placements, src_data_rank=None).to_local().clone()

@@ -1,4 +1,4 @@
-"""The reader of the hint: the model that the run started from, a slow average of the student, or the student.
+"""The reader of the hint: the model that the run started from, or the student.
 
 A teacher is the student's own module with other values for the parameters that are trained, so for LoRA the copy is as
 small as the adapter. A LoRA run's fixed teacher is the adapter it started with, which is the base model for a fresh
@@ -14,21 +14,18 @@ import contextlib
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.func import functional_call
-from transformers import TrainerCallback
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from composer_hub import exits
 from composer_hub.train import sharded
 from composer_hub.train.losses import Head
 
-KINDS = ("fixed", "ema", "live")
-_FILE = "composer_teacher.safetensors"
+KINDS = ("fixed", "live")
 
 
 class HintTeacherError(exits.ComposerError, ValueError):
@@ -43,26 +40,23 @@ class HintTeacher:
         kind: str,
         student: nn.Module,
         *,
-        rate: float = 0.01,
         other: nn.Module | None = None,  # a module, wrapped or not, with the starting values
         sharding: str = "",
         wrapped: Callable[[], Any] | None = None,  # returns what a forward of the student must go through, if anything
     ) -> None:
         if kind not in KINDS:
             raise HintTeacherError(f"teacher is one of {', '.join(KINDS)}, not {kind!r}.")
-        if not 0.0 <= rate <= 1.0:
-            raise HintTeacherError(f"teacher_ema_rate is a share between 0 and 1, not {rate}.")
-        self.kind, self.student, self.rate = kind, student, rate
+        self.kind, self.student = kind, student
         self.other = other if kind == "fixed" else None
         self.wrapped, self.adapters_off = wrapped, False
         self.has_start = kind == "live" or sharding == sharded.ZERO3  # whose copy is read from files
         self.values: dict[str, Tensor] = {}
         if kind != "live" and sharding == sharded.ZERO3 and self.other is None:
-            self.adapters_off = kind == "fixed" and starts_as_base(student)
+            self.adapters_off = starts_as_base(student)
             if not self.adapters_off:
                 raise HintTeacherError(
-                    f"With ZeRO stage 3 a teacher is live, or fixed of a run that starts from a whole model or a fresh "
-                    f"LoRA adapter; this one is {kind}. Use FSDP2, or set teacher to live."
+                    "With ZeRO stage 3 a fixed teacher needs a run that starts from a whole model or a fresh LoRA "
+                    "adapter. Use FSDP2, or set teacher to live."
                 )
 
     @torch.no_grad()
@@ -102,56 +96,6 @@ class HintTeacher:
                 with self.student.disable_adapter() if self.adapters_off else contextlib.nullcontext():  # type: ignore[operator]
                     (self.wrapped() if self.wrapped else self.student)(**inputs)
         return kept[-1], head_of(self.student, self.values)
-
-    @torch.no_grad()
-    def follow(self) -> None:
-        """Move the ema average a little towards the student."""
-        if self.kind == "ema":
-            self.remember()
-            for name, value in sharded.own_values(self.student).items():
-                old = self.values[name]
-                old.lerp_(value.to(old), self.rate)
-
-    def save(self, folder: Path, *, is_writer: bool = True) -> None:
-        """Save the ema average beside a checkpoint, because it cannot be recomputed; every rank calls this."""
-        if self.kind == "ema":
-            from safetensors.torch import save_file
-
-            self.remember()
-            values = sharded.whole_values(self.student, self.values)
-            if is_writer:
-                save_file({name: value.contiguous() for name, value in values.items()}, folder / _FILE)
-
-    def load(self, folder: Path) -> None:
-        """Load the ema average of a checkpoint."""
-        if self.kind != "ema":
-            return
-        from safetensors.torch import load_file
-
-        path = folder / _FILE
-        if not path.exists():
-            raise HintTeacherError(
-                f"{path} is missing, so the ema teacher cannot continue. Start a new run, or set teacher=fixed."
-            )
-        saved = load_file(path)
-        if set(saved) != set(sharded.own_values(self.student)):
-            raise HintTeacherError(
-                f"{path} holds other parameters than this run trains. Resume with the same adapters."
-            )
-        self.values, self.has_start = sharded.own_shards(self.student, saved), True
-
-
-class FollowStudent(TrainerCallback):
-    """Lets a teacher keep the starting values, and moves the ema average a little after each step."""
-
-    def __init__(self, teacher: HintTeacher) -> None:
-        self.teacher = teacher
-
-    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.teacher.remember()
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        self.teacher.follow()
 
 
 def causal_lm(network: nn.Module) -> nn.Module:

@@ -1,14 +1,13 @@
 """Watch-dogs: a band per metric, and an action if a run leaves it.
 
-In: the logged metrics of a run. Out: alarms (warn, turn replay down, stop), and the best checkpoint kept beside the
-last. A resumed run reads its log first, so its baselines are those of the start. The bands are in `bands`.
+In: the logged metrics of a run. Out: alarms (warn, halve a term's weight, stop), and the best checkpoint kept beside
+the last. A resumed run reads its log first, so its baselines are those of the start. The bands are in `bands`.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 import shutil
 import statistics
 import warnings
@@ -23,11 +22,6 @@ from transformers import TrainerCallback
 from composer_hub.train.bands import BANDS, Band
 from composer_hub.train.checkpoints import link_or_copy
 
-_HEDGES = re.compile(
-    r"\b(wait|hmm+|maybe|perhaps|possibly|alternatively|actually|i think|i guess|not sure|double[- ]check)\b",
-    re.IGNORECASE,
-)
-
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
@@ -40,7 +34,7 @@ class Alarm:
     high: float
 
     def __str__(self) -> str:
-        what = {"warn": "watch it", "stop": "the run stops", "replay": "the replay channel is turned down"}
+        what = {"warn": "watch it", "stop": "the run stops", "halve": "the weight of its term is halved"}
         return (
             f"step {self.step}: {self.band.metric} is {self.value:.4g}, outside {self.low:.4g} to {self.high:.4g} "
             f"for {self.band.patience} logs: {what[self.band.action]}."
@@ -100,12 +94,6 @@ class Watchdog:
         return self.usual - low, self.usual + high
 
 
-def hedge_rate(text: str) -> float:
-    """Return the hedges per hundred words, because hinted teachers may teach a model not to doubt."""
-    words = len(text.split())
-    return 100.0 * len(_HEDGES.findall(text)) / words if words else 0.0
-
-
 class Watchdogs(TrainerCallback):
     """Looks at each log, acts on alarms, and keeps the best checkpoint."""
 
@@ -114,7 +102,7 @@ class Watchdogs(TrainerCallback):
         bands: Sequence[Band] = BANDS,
         *,
         metric: str = "reward",
-        turn_down: Callable[[], Any] | None = None,
+        turn_down: Callable[[str], Any] | None = None,  # takes the name of a term
     ) -> None:
         self.dogs = [Watchdog(band) for band in bands]
         self.metric, self.turn_down = metric, turn_down
@@ -139,8 +127,8 @@ class Watchdogs(TrainerCallback):
             if alarm.band.action == "stop":
                 self.stopped_by = alarm
                 control.should_training_stop = control.should_save = True
-            elif alarm.band.action == "replay" and self.turn_down is not None:
-                self.turn_down()
+            elif alarm.band.action == "halve" and self.turn_down is not None:
+                self.turn_down(alarm.band.term)
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         if self.since_save and state.is_world_process_zero:

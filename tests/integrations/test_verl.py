@@ -188,7 +188,7 @@ def test_the_topk_mode_is_the_policy_loss_plus_both_channels(verl: Any) -> None:
     logps = batch.responses(batch.logits.log_softmax(-1)).gather(-1, following[..., None])[..., 0]
     sums, lengths = (logps * batch.mask).sum(-1), batch.mask.sum(-1)
     refs = torch.tensor(REFS)
-    terms = preference_loss(sums[[1]], sums[[2]], refs[[1]], refs[[2]], lengths[[1]], lengths[[2]], Preference())
+    terms = preference_loss(sums[[1]], sums[[2]], refs[[1]], refs[[2]], lengths[[1]], Preference())
     replay = terms.losses.sum() * (lengths[1] + lengths[2]) / num_tokens
     expected = policy_of(batch) + ALPHA * hint + BETA * replay
     expected.backward()

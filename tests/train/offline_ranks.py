@@ -11,8 +11,8 @@ from typing import Any
 import torch
 
 from composer_hub.train.batch import HintSite
+from composer_hub.train.hint_term import TraceLoader
 from composer_hub.train.run.offline import OfflineTrainer
-from composer_hub.train.trace_hints import TraceLoader
 from tests.train.runs import config_of, pairs_of
 from tests.train.test_trace_sites import encoder_of, trace_of
 

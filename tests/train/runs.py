@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import importlib.util
 import re
 from pathlib import Path
 from typing import Any
@@ -87,6 +88,38 @@ def pairs_of(tokenizer: Any, *, batch_size: int = 2, **options: Any) -> PairLoad
     return PairLoader(pairs, batch_size, padding=tokenizer.pad_token_id, **options)
 
 
+EXAMPLES = Path(__file__).parents[2] / "examples" / "terms"
+
+
+def example(name: str) -> Any:
+    """Return the module of an example of an own term."""
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def own_terms(
+    tokenizer: Any, *, weight: float = 0.2, batch_size: int = 4, names: tuple[str, ...] = ("effort", "ratings")
+) -> list[Any]:
+    """Return the terms of the examples."""
+    rows = [
+        {
+            "instruction": f"{task['a']}+{task['b']}",
+            "generations": [ANSWER.removesuffix("<|im_end|>") % (task["a"] + task["b"] + off) for off in range(3)],
+            "ratings": [5.0, 3.0, 4.0],
+        }
+        for task in tasks(8)
+    ]
+    made = {
+        "effort": lambda: example("effort").Effort(weight),
+        "ratings": lambda: example("ratings").Ratings(weight, rows, tokenizer, batch_size=batch_size),
+    }
+    return [made[name]() for name in names]
+
+
 def written_attempts(tokenizer: Any, a: int, b: int) -> tuple[Rollout, Rollout]:
     """Write an attempt that calls a tool that does not exist, and one that calls the right tool."""
     prompt = [{"role": "user", "content": f"{a}+{b}"}]
@@ -113,13 +146,13 @@ def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> An
     """
     kind = kind or ComposerTrainer
     model, tokenizer = world
-    passed = ("peft_config", "hinter", "traces", "callbacks", "known_good", "rollouts")
+    passed = ("peft_config", "hinter", "traces", "callbacks", "terms", "pairs", "rollouts")
     extra = {name: options.pop(name) for name in passed if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
     environment = options.pop("environment", Desk)
     sampled = options.pop("sampled", issubclass(kind, Scripted))
     args = config_of(folder, GRPOConfig if kind is GRPOTrainer else ComposerConfig, **options)
-    if options.get("beta_replay"):
+    if options.get("beta_replay") and "pairs" not in extra:
         extra["pairs"] = pairs_of(tokenizer, batch_size=pair_batch)
     return (kind if sampled else scripted(kind))(
         model=copy.deepcopy(model),

@@ -53,7 +53,6 @@ PARTS: dict[str, dict[str, Any]] = {
     "hint": {"beta_replay": 0.0},
     "replay": {"alpha_sdpo": 0.0},
     "fixed": {"teacher": "fixed"},
-    "ema": {"teacher": "ema", "teacher_ema_rate": 0.3},
     "live": {"teacher": "live"},
     "accumulated": {"gradient_accumulation_steps": 2},
     "checkpointed": CHECKPOINTING,
@@ -77,12 +76,12 @@ IS_ZERO3 = os.environ.get("ACCELERATE_USE_DEEPSPEED") == "true" and "WORLD_SIZE"
 TUNINGS = [f"{tuning} {head}" for tuning in ("full", "lora") for head in ("tied", "untied")]
 # A case is some of these parts.
 MATRIX = (
-    *(f"{tuning} {teacher}" for tuning in TUNINGS for teacher in ("fixed", "ema", "live")),
+    *(f"{tuning} {teacher}" for tuning in TUNINGS for teacher in ("fixed", "live")),
     *(f"{tuning} fixed accumulated checkpointed" for tuning in TUNINGS),
     *(f"{tuning} fixed plain" for tuning in TUNINGS),
-    *(f"{tuning} {teacher} resumed" for tuning in TUNINGS for teacher in ("fixed", "ema")),
+    *(f"{tuning} fixed resumed" for tuning in TUNINGS),
     *(f"full {head} {channel}" for head in ("tied", "untied") for channel in ("grpo", "hint", "replay")),
-    *("full untied fixed measured", "lora tied ema measured", "full tied fixed kl"),
+    *("full untied fixed measured", "lora tied fixed measured", "full tied fixed kl"),
 )
 ZERO3_MATRIX = (
     *(f"full {head} {teacher}" for head in ("tied", "untied") for teacher in ("fixed", "live")),
@@ -172,12 +171,9 @@ def world_of(world: Any, case: str, folder: Path) -> Any:
 def made(world: Any, case: str, folder: Path, kind: Any = ScriptedComposer, **options: Any) -> Any:
     """Return the trainer of a case."""
     options = options_of(case) | options
-    pairs = options.get("beta_replay")
-    trainer = trainer_of(world_of(world, case, folder), folder / case.replace(" ", "-"), kind, **options)
-    if pairs:
-        rank, num_ranks = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
-        trainer.pairs = pairs_of(world[1], batch_size=4 // num_ranks, rank=rank, num_ranks=num_ranks)
-    return trainer
+    if options.get("beta_replay"):
+        options["pairs"] = pairs_of(world[1], batch_size=4 // int(os.environ.get("WORLD_SIZE", 1)))
+    return trainer_of(world_of(world, case, folder), folder / case.replace(" ", "-"), kind, **options)
 
 
 def weights_of(trainer: Any) -> dict[str, torch.Tensor]:

@@ -13,7 +13,6 @@ pytest.importorskip("trl")
 from composer_hub.train.losses import (  # noqa: E402
     Head,
     Preference,
-    clip_tokens,
     divergence_from_hidden,
     divergence_from_logits,
     hint_loss,
@@ -96,15 +95,6 @@ def test_beta_names_the_direction_of_the_divergence() -> None:
     assert jsd <= math.log(2)
 
 
-def test_clipping_entries_of_a_kl_would_turn_it_around_and_clipping_the_sum_does_not() -> None:
-    teacher, student = torch.tensor([[0.9, 0.05, 0.05]]), torch.tensor([[0.05, 0.9, 0.05]])
-    entries = teacher * (teacher / student).log()
-    assert entries.clamp(max=0.05).sum() < 0
-    value = divergence_from_logits(student.log(), teacher.log(), beta=0.0)
-    assert value.item() == pytest.approx(2.457, abs=1e-3)
-    assert clip_tokens(value, 0.05).item() == pytest.approx(0.05)
-
-
 def test_a_mean_over_the_global_count_does_not_depend_on_how_the_batch_was_cut() -> None:
     values = torch.rand(12, dtype=torch.float64)
     mask = torch.tensor([True, False] * 6)
@@ -134,8 +124,8 @@ def pairs(
     how: Preference, chosen: float = -3.0, rejected: float = -5.0, ref: tuple[float, float] = (-4.0, -4.0)
 ) -> Any:
     t = lambda value: torch.tensor([value], dtype=torch.float64, requires_grad=True)  # noqa: E731
-    lengths = torch.tensor([4.0], dtype=torch.float64), torch.tensor([2.0], dtype=torch.float64)
-    return preference_loss(t(chosen), t(rejected), torch.tensor([ref[0]]), torch.tensor([ref[1]]), *lengths, how)
+    length = torch.tensor([4.0], dtype=torch.float64)
+    return preference_loss(t(chosen), t(rejected), torch.tensor([ref[0]]), torch.tensor([ref[1]]), length, how)
 
 
 def test_a_policy_equal_to_its_reference_pays_log_two() -> None:
@@ -152,11 +142,6 @@ def test_the_sigmoid_loss_is_minus_log_sigmoid_of_the_margin() -> None:
     assert terms.chosen_drift.item() == pytest.approx(1.0)
 
 
-def test_ipo_pulls_the_margin_per_token_to_its_target() -> None:
-    terms = pairs(Preference(kind="ipo", beta=1.0))
-    assert terms.losses.item() == pytest.approx((0.75 - 0.5) ** 2)
-
-
 def test_the_likelihood_term_adds_minus_log_p_of_chosen_per_token() -> None:
     plain, with_nll = pairs(Preference()), pairs(Preference(nll_weight=0.5))
     torch.testing.assert_close(with_nll.losses - plain.losses, torch.tensor([0.5 * 3.0 / 4], dtype=torch.float64))
@@ -170,7 +155,6 @@ def test_the_hint_loss_is_the_mean_divergence_of_the_tokens_that_count() -> None
     torch.testing.assert_close(hint_loss(student, teacher, mask), tokens[mask].mean())
     torch.testing.assert_close(hint_loss(student, teacher, mask, num_items=12), tokens[mask].sum() / 12)
     torch.testing.assert_close(hint_loss(student, teacher), tokens.mean())
-    assert hint_loss(student, teacher, token_clip=0.01) <= 0.01
     nothing = hint_loss(student, teacher, torch.zeros_like(mask))
     nothing.backward()
     assert nothing.item() == 0.0

@@ -15,10 +15,10 @@ from composer_hub.train.hinting import REASONS  # noqa: E402
 from composer_hub.train.metrics import gradient_norms, probed_parameter, rollout_means  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 from tests.train.test_rollouts import RIGHT, WRONG, acted, call, rollout  # noqa: E402
-from tests.train.test_trainer import batch_of, numbers  # noqa: E402
+from tests.train.test_trainer import numbers  # noqa: E402
 
 PAGE = Path(__file__).parents[2] / "docs" / "training.md"
-OURS = ("channel/", "rollout/", "known_good/")
+OURS = ("channel/", "rollout/")
 ALL_ON: dict[str, Any] = {
     "alpha_sdpo": 0.5,
     "beta_replay": 0.2,
@@ -38,21 +38,21 @@ def whole_run(world: Any, tmp_path_factory: Any) -> Any:
     return trainer
 
 
+def general(name: str, terms: list[str]) -> str:
+    """Return a metric's name as the page writes it."""
+    name = re.sub(r"^(channel/hint/left_out/).+", r"\1<reason>", name)
+    name = re.sub(rf"^channel/(?:{'|'.join(terms)})/(loss|weight|grad_share)$", r"channel/<term>/\1", name)
+    return re.sub(r"^(channel/hint/(?:writer|uplift)/).+", r"\1<writer>", name)
+
+
 def named_on_the_page() -> set[str]:
     part = PAGE.read_text().split("## Metrics")[1].split("\n## ")[0]
     return set(re.findall(r"^\| `([^`]+)`", part, flags=re.MULTILINE))
 
 
 def test_the_page_lists_every_metric_that_a_run_logs_and_no_other(whole_run: Any) -> None:
-    logged = {
-        re.sub(r"^(channel/hint/left_out/).+", r"\1<reason>", name)
-        for name in (
-            re.sub(r"^(channel/hint/(?:writer|uplift)/).+", r"\1<writer>", name)
-            for row in whole_run.rows
-            for name in row
-            if name.startswith(OURS)
-        )
-    }
+    terms = [term.name for term in whole_run.terms]
+    logged = {general(name, terms) for row in whole_run.rows for name in row if name.startswith(OURS)}
     assert logged == named_on_the_page()
     assert all(f"`{reason}`" in PAGE.read_text() for reason in REASONS)
 
@@ -79,13 +79,6 @@ def test_the_mean_uplift_is_that_of_the_writers(whole_run: Any) -> None:
     assert min(by_writer) <= row["channel/hint/uplift"] <= max(by_writer)
 
 
-def test_the_policy_drifts_from_its_known_good_turns(whole_run: Any) -> None:
-    first, second = (row["known_good/drift"] for row in whole_run.rows)
-    assert first == pytest.approx(0.0, abs=1e-5)
-    assert abs(second) > 1e-4
-    assert 0 < len(whole_run.known_good.turns) <= 8
-
-
 def test_an_evaluation_has_the_terms_but_trains_and_judges_nothing(make_trainer: Any) -> None:
     from datasets import Dataset
 
@@ -97,8 +90,7 @@ def test_an_evaluation_has_the_terms_but_trains_and_judges_nothing(make_trainer:
     for name in ("policy/loss", "hint/loss", "hint/divergence", "hint/uplift"):
         assert f"eval_channel/{name}" in found
     assert "eval_channel/replay/loss" not in found  # no pair is used up
-    assert trainer.pairs.position == trainer._num_batches == 0
-    assert trainer.known_good.turns == []
+    assert trainer.terms.state()["replay"]["loader"]["position"] == 0
 
 
 @pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}], ids=["plain", "gradient checkpointing"])
@@ -117,7 +109,6 @@ def test_errors_are_counted_per_rollout() -> None:
     wrong, cut = rollout(*WRONG, *RIGHT, malformed), rollout(acted(said="<tool_call> maybe"), cut_off=True)
     found = rollout_means([wrong, cut, rollout(acted(call("add")))])
     assert found == {
-        "rollout/hedge_rate": [0.0, 50.0, 0.0],
         "rollout/errors": [2.0, 0.0, 1.0],
         "rollout/malformed_calls": [1.0, 0.0, 0.0],
         "rollout/dropped_results": [0.0, 0.0, 1.0],
@@ -136,13 +127,3 @@ def test_the_norms_are_those_of_gradients_taken_one_by_one(make_trainer: Any) ->
         {"twice": 2 * at.numel() ** 0.5, "square": at.norm().item(), "other": 0.0, "nothing": 0.0}
     )
     assert at.grad is None
-
-
-def test_forgetting_is_measured_on_the_given_turns(world: Any, tmp_path: Path) -> None:
-    from tests.train.runs import pairs_of, trainer_of
-
-    rows = [(pair.prompt_ids, pair.chosen_ids) for pair in pairs_of(world[1]).rows[:3]]
-    trainer = trainer_of(world, tmp_path, known_good=rows)
-    batch_of(trainer)
-    assert [turn.row for turn in trainer.known_good.turns] == rows
-    assert trainer._metrics["train"]["known_good/drift"] == [pytest.approx(0.0, abs=1e-5)]

@@ -28,17 +28,17 @@ from composer_hub.records import Trace  # noqa: E402
 from composer_hub.train.batch import HintSite  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.hint_term import TraceLoader  # noqa: E402
 from composer_hub.train.run.export import RunFacts, Scored, to_trace  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.offline import OfflineTrainer  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402
 from composer_hub.train.teacher import keeping_hidden  # noqa: E402
-from composer_hub.train.terms import hint_values  # noqa: E402
+from composer_hub.train.terms import TermModel  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
-from composer_hub.train.trace_hints import TraceLoader  # noqa: E402
 from composer_hub.train.trace_sites import Student, TraceEncoder  # noqa: E402
 from tests.train.runs import config_of, pairs_of, steps_of  # noqa: E402
-from tests.train.test_metrics import named_on_the_page  # noqa: E402
+from tests.train.test_metrics import general, named_on_the_page  # noqa: E402
 from tests.train.test_tokens import desk_pair  # noqa: E402
 from tests.train.test_trainer import batch_of, numbers  # noqa: E402
 
@@ -106,13 +106,13 @@ def test_the_term_on_exported_rollouts_is_the_live_term(
     trainer, batch, _ = live
     with keeping_hidden(trainer._bare) as kept:
         GRPOTrainer._compute_loss(trainer, trainer.model, batch)
-    values, _ = hint_values(trainer.args, batch, kept[-1], trainer._bare, trainer.teacher)
+    (term,), hidden = trainer.terms, kept[-1][:, -1 - batch["completion_ids"].size(1) : -1]
+    values, _ = term.values(TermModel(trainer._bare, trainer.teacher, iter(())), batch, hidden)
     expected = values.sum() / batch["num_hint_items"]
     offline = offline_of(world, tmp_path, sites, batch=len(sites))
     offline.current_gradient_accumulation_steps = 1
     offline.model.train()
-    assert offline.traces is not None
-    found, _ = offline.traces.term(offline.model)
+    found = offline._compute_loss(offline.model, {}) / offline.args.alpha_sdpo
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
     assert found.item() > 0
     for network, term in ((trainer.model, expected), (offline.model, found)):
@@ -204,10 +204,8 @@ def test_a_site_of_a_refused_writer_has_no_weight(sites: list[HintSite], world: 
 @pytest.mark.parametrize(
     "options",
     [
-        {"teacher": "ema"},
         {"teacher": "live", "gradient_checkpointing": True},
         {"bf16": True},
-        {"channel_warmup_steps": 4, "hint_token_clip": 1.0},
         {"max_steps": -1, "num_train_epochs": 1},
     ],
     ids=lambda options: " ".join(options),
@@ -222,10 +220,10 @@ def test_offline_channels_run_with(sites: list[HintSite], world: Any, tmp_path: 
 
 def test_recorded_sites_log_the_names_of_live_ones(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
     row = steps_of(offline_of(world, tmp_path, sites, max_steps=1, measure_every=1))[0]
-    logged = {name.replace("/template", "/<writer>") for name in row if name.startswith("channel/")}
-    live = {name for name in named_on_the_page() if name.startswith("channel/hint/")}
+    logged = {name.replace("hint_traces", "hint", 1) for name in row if name.startswith("channel/")}
+    live = {name for name in named_on_the_page() if name.startswith(("channel/hint/", "channel/<term>/"))}
     live -= {"channel/hint/sites_per_rollout", "channel/hint/left_out/<reason>"}
-    assert logged == {name.replace("hint", "hint_traces", 1) for name in live}
+    assert {general(name, ["hint"]) for name in logged} == live
 
 
 def test_looking_at_recorded_sites_before_training_does_not_change_the_run(
@@ -277,7 +275,7 @@ def test_it_refuses_to_learn_from_nothing(sites: list[HintSite], world: Any, tmp
 OFFLINE = shlex.split(
     "--use_cpu true --bf16 false --gradient_checkpointing false --report_to none --disable_tqdm true --logging_steps 1 "
     "--seed 3 --learning_rate 1e-3 --license apache-2.0 --max_steps 4 --save_steps 2 --gradient_accumulation_steps 2 "
-    "--alpha_sdpo 0.5 --hint_source traces --traces me/traces@v1.0.0 --teacher ema --teacher_ema_rate 0.1 "
+    "--alpha_sdpo 0.5 --hint_source traces --traces me/traces@v1.0.0 "
     "--beta_replay 0.5 --pairs me/pairs@v1.0.0 --train_split all"
 )
 

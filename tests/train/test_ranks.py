@@ -45,12 +45,10 @@ def test_a_rank_without_sites_does_not_stop_the_other(parts: dict[str, Any], tea
 
 
 @pytest.mark.parametrize("teacher", ["live", "fixed"])
-def test_both_ranks_log_the_same_and_keep_the_same_turns(parts: dict[str, Any], teacher: str) -> None:
+def test_both_ranks_log_the_same(parts: dict[str, Any], teacher: str) -> None:
     found = parts[teacher]
     assert found["same_names"]
-    assert found["same_known_good"]
-    assert found["num_known_good"] > 0
-    assert {"channel/hint/uplift/template", "channel/hint/grad_share", "known_good/drift"} <= set(found["metrics"])
+    assert {"channel/hint/uplift/template", "channel/hint/grad_share"} <= set(found["metrics"])
 
 
 def test_looking_does_not_change_the_weights_of_two_ranks(parts: dict[str, Any]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import repeat
 from typing import Any
 
 import pytest
@@ -9,19 +10,21 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.terms import replay_losses  # noqa: E402
+from composer_hub.train.terms import TermModel  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 from tests.train.test_trainer import batch_of, numbers  # noqa: E402
 
 
 def test_the_entropy_of_replay_is_that_of_the_chosen_answers(make_trainer: Any) -> None:
     trainer = make_trainer(beta_replay=0.5)
-    batch = trainer.pairs.next_batch()
-    network = trainer.model.eval()
-    _, notes = replay_losses(trainer.args, batch, network, through=network)
-    logits = trainer.model(input_ids=batch.input_ids, attention_mask=batch.attention_mask).logits[:2, :-1]
-    expected = torch.distributions.Categorical(logits=logits[batch.answer_mask[:2, 1:]]).entropy()
-    torch.testing.assert_close(notes["channel/replay/entropy"], expected, rtol=1e-3, atol=1e-5)
+    (term,), network = trainer.terms, trainer.model.eval()
+    pairs = term.loader.take()
+    _, notes = term.values(TermModel(network, trainer.teacher, repeat(network)), term.tensors(pairs), None)
+    expected = []
+    for pair in pairs:
+        logits = network(input_ids=torch.tensor([[*pair.prompt_ids, *pair.chosen_ids]])).logits[0]
+        expected.append(torch.distributions.Categorical(logits=logits[-1 - len(pair.chosen_ids) : -1]).entropy())
+    torch.testing.assert_close(notes["entropy"], torch.cat(expected), rtol=1e-3, atol=1e-5)
 
 
 def test_updates_that_share_a_generation_share_its_terms(make_trainer: Any) -> None:
@@ -51,7 +54,7 @@ def test_half_precision_gives_nearly_the_same_terms(make_trainer: Any) -> None:
     names = ("channel/hint/loss", "channel/replay/loss")
     found = []
     for half in (False, True):
-        trainer.pairs.seek(0)
+        next(term for term in trainer.terms if term.loader).loader.seek(0)
         trainer._metrics["train"].clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             loss = trainer._compute_loss(trainer.model, batch)

@@ -16,7 +16,7 @@ import pytest
 pytest.importorskip("transformers")
 
 from composer_hub.train.bands import BANDS, Band, BandError, bands_of
-from composer_hub.train.watchdogs import Watchdog, Watchdogs, hedge_rate, keep_best
+from composer_hub.train.watchdogs import Watchdog, Watchdogs, keep_best
 
 
 def alarms(band: Band, values: list[Any], **options: Any) -> list[int]:
@@ -109,7 +109,7 @@ def test_no_errors_and_no_reward_stop_a_run_that_did_not_begin_so(shares: list[f
 
 def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdogs, list[str], Any]:
     turned: list[str] = []
-    dogs = Watchdogs(bands, turn_down=lambda: turned.append("replay"))
+    dogs = Watchdogs(bands, turn_down=turned.append)
     control = SimpleNamespace(should_training_stop=False, should_save=False)
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
@@ -120,18 +120,20 @@ def run(logs: list[dict[str, float]], bands: tuple[Band, ...]) -> tuple[Watchdog
 
 
 @pytest.mark.parametrize(
-    ("action", "turned", "stops"), [("warn", [], False), ("replay", ["replay"], False), ("stop", [], True)]
+    ("action", "turned", "stops"), [("warn", [], False), ("halve", ["replay"], False), ("stop", [], True)]
 )
 def test_leaving_a_band_triggers_its_action(action: str, turned: list[str], stops: bool) -> None:
-    dogs, found, control = run([{"m": 2.0}], (Band("m", 0, 1, patience=1, action=action),))
+    band = Band("channel/replay/m", 0, 1, patience=1, action=action)
+    dogs, found, control = run([{band.metric: 2.0}], (band,))
     assert (found, control.should_training_stop, control.should_save) == (turned, stops, stops)
-    assert "m is 2" in str(dogs.alarms[0])
+    assert "channel/replay/m is 2" in str(dogs.alarms[0])
 
 
 @pytest.mark.parametrize(
     ("given", "says"),
     [
-        ({"m": {"action": "panic"}}, "warn, replay, stop"),
+        ({"m": {"action": "panic"}}, "warn, halve, stop"),
+        ({"m": {"action": "halve"}}, "metrics of a term"),
         ({"m": {"relative": "worst"}}, "first or best"),
         ({"m": {"low": "much"}}, "are numbers"),
         ({"m": {"low": 2, "high": 1}}, "at most high"),
@@ -173,12 +175,6 @@ def test_a_resumed_run_keeps_the_baselines_of_its_start() -> None:
         for dogs in (whole, resumed):
             dogs.on_log(None, SimpleNamespace(global_step=7, is_world_process_zero=True), control, logs={"m": 9.0})
     assert [alarm.step for alarm in whole.alarms] == [alarm.step for alarm in resumed.alarms] == [7]
-
-
-def test_hedges_are_counted_by_the_hundred_words() -> None:
-    assert hedge_rate("") == 0.0
-    assert hedge_rate("the answer is four") == 0.0
-    assert hedge_rate("wait maybe it is four or perhaps six no") == pytest.approx(100 * 3 / 9)
 
 
 def checkpoint(folder: Path, step: int) -> str:

@@ -61,15 +61,12 @@ def a_rank_without_sites(
     sums = trainer.accelerator.gather(total[None]).tolist()
     row = next(row for row in trainer.state.log_history if "grad_norm" in row)
     names = gather_object([sorted(row)])
-    known = gather_object([trainer.known_good.state()])
     say(
         {
             "part": part or teacher,
             "sums": sums,
             "sites": row["channel/hint/sites_per_rollout"],
             "same_names": names[0] == names[1],
-            "same_known_good": known[0] == known[1],
-            "num_known_good": len(known[0]),
             "metrics": names[0],
         },
         trainer,
@@ -82,11 +79,11 @@ def groups_that_span_ranks(world: Any, folder: Path) -> None:
     trainer.model.train()
     trainer._rewards = torch.tensor([0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 9.0, 0.0])  # the best is on rank 1
     everyone = gather_object(trainer._rollouts)
-    found = gather_object([one.completion_ids if one else None for one in trainer._siblings()])
+    found = gather_object([one.completion_ids if one else None for one in trainer.siblings()])
     best = everyone[6].completion_ids
     if trainer.accelerator.process_index == 0:
         trainer._rollouts = []  # and a rank with nothing to give stops nobody
-    trainer._siblings()
+    trainer.siblings()
     say({"part": "groups", "right": found == [best] * 6 + [None, best]}, trainer)
 
 

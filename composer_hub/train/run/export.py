@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from composer_hub.families import family_of
 from composer_hub.records import Hint, Trace, from_row, stable_id, to_row
 from composer_hub.train.rollouts import Rollout, message_of
-from composer_hub.train.token_metrics import TokenDiagnostics
 
 if TYPE_CHECKING:
     from composer_hub.hub import Destination, Parent, Published, Version
@@ -38,8 +37,6 @@ class Scored:
     environment: str = ""
     episode: Mapping[str, Any] = field(default_factory=dict)  # what the environment tells about it
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
-    tokens: TokenDiagnostics = field(default_factory=TokenDiagnostics)  # of a sampled few
-    token_texts: Sequence[str] = ()  # of the same few: readers of the rollouts have no tokenizer
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,10 +101,6 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
         "tool_mask": list(rollout.tool_mask),
         "logps": list(scored.logps),
         "logps_source": scored.logps_source,
-        "token_divergence": scored.tokens.divergence,
-        "token_uplift": scored.tokens.uplift,
-        "token_advantage": scored.tokens.advantage,
-        "token_texts": list(scored.token_texts),
         "turns": [list(span) for span, _ in zip(rollout.spans, rollout.trace.steps, strict=False)],
         "writers": [hint.writer for hint in scored.hints.values()],
     }
@@ -134,10 +127,8 @@ class RolloutFile:
         logps, source = _logps(output)
         rewards = trainer._own_rewards()
         hints = _hints(trainer)
-        tokens = trainer.token_diagnostics(output["advantages"])
         rows = []
         for row, (rollout, given) in enumerate(zip(trainer._rollouts, inputs, strict=True)):
-            diagnosed = tokens.get(row)
             scored = Scored(
                 prompt=_as_messages(given["prompt"]),
                 policy_step=step,
@@ -153,10 +144,6 @@ class RolloutFile:
                 environment=str(given.get("environment") or self.environment),
                 episode=_episode(trainer, row),
                 hints=hints.get(row, {}),
-                tokens=diagnosed or TokenDiagnostics(),
-                token_texts=[_valid(trainer._tokenizer.decode([token])) for token in rollout.completion_ids]
-                if diagnosed
-                else (),
             )
             rows.append(to_row(to_trace(rollout, scored, self.run)))
         self.write(rank, rows)
@@ -256,11 +243,6 @@ def _episode(trainer: Any, row: int) -> Mapping[str, Any]:
     environments = getattr(trainer, "environments", None) or ()
     facts = getattr(environments[row], "_facts", None) if row < len(environments) else None
     return facts() if facts is not None else {}
-
-
-def _valid(text: str) -> str:
-    # Half of a character has no UTF-8 form.
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _as_messages(prompt: Any) -> Sequence[Mapping[str, Any]]:

@@ -6,36 +6,47 @@ metrics and the card are those of `RunTrainer`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, cast
 
-import torch
 from datasets import Dataset
 from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
 
 from composer_hub.train.checks import TrainerError
+from composer_hub.train.hint_term import TraceLoader
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.stream import Stream
-from composer_hub.train.trace_hints import TraceLoader, recorded_terms
+from composer_hub.train.terms import Term, TermModel
 
 
 class OfflineTrainer(RunTrainer):
     """Trains on recorded data; an epoch ends when every row of every active channel has been seen."""
 
     def __init__(
-        self, *args: Any, pairs: PairLoader | None = None, traces: TraceLoader | None = None, **kwargs: Any
+        self,
+        *args: Any,
+        terms: Sequence[Term] = (),
+        pairs: PairLoader | None = None,
+        traces: TraceLoader | None = None,
+        **kwargs: Any,
     ) -> None:
-        loaders: list[Stream[Any]] = [loader for loader in (pairs, traces) if loader is not None]
+        given = (pairs, traces, *(term.loader for term in terms))
+        loaders: list[Stream[Any]] = [loader for loader in given if loader is not None]
         if not loaders:
-            raise TrainerError("There is nothing to learn from: pass traces= or pairs=.")
+            raise TrainerError("There is nothing to learn from: pass traces=, pairs= or terms= with a loader.")
         num_batches = max(loader.batches_an_epoch * loader.num_ranks for loader in loaders)
         # The loaders provide the data; a row here only counts one micro-batch of one rank.
         turns = Dataset.from_dict({"prompt": [""] * num_batches})
-        super().__init__(*args, pairs=pairs, traces=traces, train_dataset=turns, reward_funcs=_never_asked, **kwargs)
+        super().__init__(
+            *args, terms=terms, pairs=pairs, traces=traces, train_dataset=turns, reward_funcs=_never_asked, **kwargs
+        )
         self.reward_func_names = []
-        if not self._hints_from("traces") and not self.args.beta_replay:
+        if not self.terms:
             raise TrainerError("Nothing would be learned: set alpha_sdpo with hint_source traces, or beta_replay.")
+        if live := [term.name for term in self.terms if term.loader is None]:
+            raise TrainerError(f"The term {live[0]} learns from rollouts, and an offline run has none. Leave it out.")
 
     def get_train_dataloader(self) -> DataLoader[Any]:
         return self._get_dataloader(
@@ -51,10 +62,7 @@ class OfflineTrainer(RunTrainer):
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         # Exactly one forward goes through the wrapper, because DDP averages gradients once per wrapped forward.
-        terms, notes = recorded_terms(self, model)
-        self._note_means(notes)
-        self._note_shares(terms)
-        return torch.stack(list(terms.values())).sum()
+        return self._with_terms({}, {}, TermModel(self._bare, self.teacher, self._readers(model)), inputs, None)
 
 
 def _never_asked(**_: Any) -> list[float]:

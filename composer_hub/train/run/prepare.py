@@ -156,7 +156,7 @@ def prepare(
         base_license=license_of(inputs.model.folder),
     )
     bands = bands_of(launch.bands)
-    dogs = Watchdogs(bands, turn_down=trainer.turn_replay_down) if bands else None
+    dogs = Watchdogs(bands, turn_down=trainer.terms.turn_down) if bands else None
     pusher = None
     if publishing.push_every:
         pusher = Pusher(publisher.publish_checkpoint, options.output, every=publishing.push_every, note=record.add_push)

@@ -25,12 +25,12 @@ from composer_hub.records import Pair, Trace
 from composer_hub.train.batch import HintSite
 from composer_hub.train.checkpoints import writing
 from composer_hub.train.config import ComposerConfig
+from composer_hub.train.hint_term import TraceLoader
 from composer_hub.train.mapped import PAIRS, SITES, MappedRows, pair_row, read_pair, read_site, site_row, write
 from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.run.config_file import RunError
 from composer_hub.train.run.options import SourceOptions
 from composer_hub.train.tokens import PairEncoder, RefLogps, reasons_text, reference_logps, reference_of
-from composer_hub.train.trace_hints import TraceLoader
 from composer_hub.train.trace_sites import Student, TraceEncoder
 
 

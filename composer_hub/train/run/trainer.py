@@ -166,14 +166,14 @@ class RunTrainer(ComposerTrainer):
             return
         counts = torch.tensor([[mine.num_episodes, mine.num_timeouts, mine.num_lost]], device=self.accelerator.device)
         total = EpisodeCounts(*self.accelerator.gather(counts).sum(dim=0).tolist())
-        metrics = self._metrics[self._mode]
+        metrics = self.metrics
         metrics["rollout/env_timeouts"].append(float(total.num_timeouts))
         metrics["rollout/env_lost"].append(float(total.num_lost))
         notes = notes_of(self.environments)
         # A rank whose episodes were all lost has no notes, and every rank must name the same metrics.
         names = sorted({name for one in gather_object([list(notes)]) for name in one})
         if names:
-            self._note_means({name: notes.get(name, []) for name in names})
+            self.note_means({name: notes.get(name, []) for name in names})
         if total.num_lost == total.num_episodes:
             raise EnvironmentFailed(
                 f"All {total.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Fix "
@@ -187,9 +187,7 @@ class RunTrainer(ComposerTrainer):
     def _own_rewards(self) -> list[dict[str, float | None]]:
         """Return this rank's rewards by function, one row per rollout."""
         assert self._rewards_by_function is not None
-        num_rows = len(self._rewards_by_function) // self.accelerator.num_processes
-        start = self.accelerator.process_index * num_rows
-        rows = self._rewards_by_function[start : start + num_rows].tolist()
+        rows = self._own_part(self._rewards_by_function).tolist()
         # TRL writes NaN if a function does not apply; JSON has only null.
         return [
             {name: None if value != value else value for name, value in zip(self.reward_func_names, row, strict=True)}

@@ -1,0 +1,158 @@
+"""The hint term: the divergence from a teacher that reads a hint right before a turn that went wrong.
+
+In: the error turns of live rollouts, or a loader of hinted steps of published traces. Out: one value per token of these
+turns. Both log the same metrics, under `channel/hint/` and `channel/hint_traces/`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from accelerate.utils import gather_object
+from torch import Tensor
+
+from composer_hub.train.batch import HintSite, hint_tensors, teacher_rows
+from composer_hub.train.hinting import REASONS
+from composer_hub.train.losses import divergence_from_hidden
+from composer_hub.train.metrics import note_writers
+from composer_hub.train.sharded import is_sharded
+from composer_hub.train.stream import Stream
+from composer_hub.train.terms import Notes, Rollouts, Term, TermModel, answer_tensors
+from composer_hub.train.uplift import Site, SiteUplift, means_by_writer, site_uplifts
+
+if TYPE_CHECKING:
+    from composer_hub.train.trainer import ComposerTrainer
+
+
+class TraceLoader(Stream[HintSite]):
+    """The hinted steps of one rank."""
+
+    what: ClassVar[str] = "hinted steps"
+    weight: ClassVar[str] = "alpha_sdpo"
+
+
+class HintDivergence(Term):
+    """What both hint terms share."""
+
+    def __init__(self, trainer: ComposerTrainer, *, loader: TraceLoader | None = None) -> None:
+        super().__init__(trainer.args.alpha_sdpo, loader=loader)
+        self.trainer = trainer
+
+    def divergence(
+        self,
+        model: TermModel,
+        student: Tensor,  # (tokens, width), with grad
+        ids: Tensor,  # (rows, time) with the hints
+        attention: Tensor,  # (rows, time)
+        places: Tensor,  # (rows, time - 1 or time) bool: the hidden states that predict these tokens
+    ) -> tuple[Tensor, Notes]:
+        """Return the divergence of each token from the teacher that reads the hinted rows."""
+        read, teacher_head = model.teacher.read(ids, attention)
+        hinted = read[:, : places.size(1)][places]
+        beta = self.trainer.args.hint_divergence
+        values, entropies = divergence_from_hidden(student, model.head, hinted, teacher_head, beta=beta)
+        return values, {"divergence": values.detach(), "entropy": entropies}
+
+    def note(self, sites: Sequence[HintSite]) -> None:
+        """Log tokens and writers of some sites and, every n-th step, their uplift; every rank must call this."""
+        trainer, name = self.trainer, f"channel/{self.name}"
+        trainer.note_means({f"{name}/tokens": [float(site.num_tokens) for site in sites]})
+        note_writers(trainer.metrics, name, (site.hint for site in sites))
+        if trainer.is_measured(num_steps=1 if self.loader else trainer.steps_per_batch):
+            note_uplifts(trainer.metrics, name, self.uplifts(sites))
+
+    def uplifts(self, sites: Sequence[Site]) -> list[SiteUplift]:
+        """Measure the uplift of some sites under the model that is learned from."""
+        # The teacher, because its hinted answers are learned; the student unlearns the failed actions by itself.
+        # Training reads this many rows at once, so they fit into memory.
+        return site_uplifts(sites, self.trainer.teacher, rows_a_batch=self.trainer.args.per_device_train_batch_size)
+
+
+class HintTerm(HintDivergence):
+    """Hints at the error turns of the rollouts that were just sampled."""
+
+    name = "hint"
+    sites: list[list[HintSite]]  # of each rollout of the last batch
+
+    def tensors(self, rollouts: Rollouts) -> dict[str, Tensor]:
+        # The batch is not shuffled yet, so siblings are neighbors.
+        # Nothing is learned from a truncated rollout that does not count.
+        counts = rollouts.completion_mask.any(1).tolist()
+        left_out: Counter[str] = Counter()
+        self.sites = [
+            self.trainer.hinter.sites(rollout, sibling=sibling, left_out=left_out) if does else []
+            for rollout, sibling, does in zip(rollouts, self.trainer.siblings(), counts, strict=True)
+        ]
+        self.note([site for found in self.sites for site in found])
+        self.trainer.note_means(
+            {"channel/hint/sites_per_rollout": [float(len(found)) for found in self.sites]}
+            | {f"channel/hint/left_out/{reason}": left_out[reason] / max(len(rollouts), 1) for reason in REASONS}
+        )
+        return hint_tensors(self.sites, rollouts.completion_mask, padding=rollouts.padding)
+
+    def values(self, model: TermModel, rows: Mapping[str, Tensor], hidden: Tensor | None) -> tuple[Tensor, Notes]:
+        assert hidden is not None
+        read = teacher_rows(rows)
+        if read is not None:
+            student = hidden[read.student[:, 0], read.student[:, 1]]
+            return self.divergence(model, student, read.ids, read.attention, read.teacher)
+        values = hidden.new_zeros(0)
+        if is_sharded(model.network):
+            # Another rank reads its sites, and every forward of sharded weights needs all ranks: one token weighs 0.
+            ids = hidden.new_zeros((1, 1), dtype=torch.long)
+            values, _ = self.divergence(model, hidden[:1, 0], ids, torch.ones_like(ids), torch.ones_like(ids).bool())
+        return values * 0.0, {"divergence": [], "entropy": []}
+
+
+class RecordedHintTerm(HintDivergence):
+    """Hints on the steps of published traces, which need no rollout."""
+
+    name = "hint_traces"
+    loader: TraceLoader
+
+    def tensors(self, rollouts: Sequence[HintSite]) -> dict[str, Tensor]:
+        sites, refused = rollouts, self.trainer.hinter.refused
+        self.note(sites)
+        # Hints of refused writers are never written live, but recorded. They are still read, so that all ranks have
+        # the same graph.
+        counted = [(site.hint.writer, site.hint.kind) not in refused for site in sites]
+        if refused:
+            self.trainer.note_means({"channel/hint_traces/left_out": [float(not one) for one in counted]})
+        found: dict[str, Tensor] = {}
+        for side, before in (("plain", "prefix_ids"), ("hinted", "hinted_ids")):
+            padded = answer_tensors([(getattr(site, before), site.action_ids) for site in sites])
+            found |= {f"{side}_{name}": value for name, value in padded.items()}
+        return found | {"hint_traces_mask": found["plain_answer"] & torch.tensor(counted)[:, None]}
+
+    def values(self, model: TermModel, rows: Mapping[str, Tensor], hidden: Tensor | None) -> tuple[Tensor, Notes]:
+        action = rows["plain_answer"][:, 1:]
+        student = model.read(rows["plain_ids"], rows["plain_attention"])[:, :-1][action]
+        places = rows["hinted_answer"][:, 1:]
+        values, notes = self.divergence(model, student, rows["hinted_ids"], rows["hinted_attention"], places)
+        counted = rows["hint_traces_mask"][:, 1:][action]
+        return values * counted, {name: value[counted] for name, value in notes.items()}
+
+    def look(self, num_batches: int) -> list[SiteUplift]:
+        """Return the uplift of the next sites without advancing the stream."""
+        place = self.loader.position
+        sites = [site for _ in range(num_batches) for site in self.loader.take()]
+        self.loader.seek(place)
+        return self.uplifts(sites)
+
+
+def note_uplifts(metrics: dict[str, list[float]], name: str, uplifts: Sequence[SiteUplift]) -> None:
+    """Log the uplift of all ranks, also by writer."""
+    everywhere: list[Any] = gather_object(list(uplifts))
+    values = {
+        f"{name}/uplift": [one.value for one in everywhere],
+        f"{name}/lowered": [one.lowered for one in everywhere],
+        f"{name}/raised": [one.raised for one in everywhere if one.raised is not None],
+    }
+    for metric, numbers in values.items():
+        if numbers:
+            metrics[metric].append(sum(numbers) / len(numbers))
+    for writer, mean in means_by_writer(everywhere).items():
+        metrics[f"{name}/uplift/{writer}"].append(mean)
