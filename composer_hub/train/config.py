@@ -35,3 +35,16 @@ class ComposerConfig(GRPOConfig):
         default=10,
         metadata={"help": "Steps between measurements of uplift and gradient shares (0: none)."},
     )
+    optimizer: str = field(
+        default="optim",
+        metadata={
+            "help": "Optimizer: optim (the one that --optim names), or muon for the matrices inside the layers with "
+            "AdamW for the rest.",
+            "choices": ["optim", "muon"],
+        },
+    )
+    sync_every: int = field(
+        default=0, metadata={"help": "Steps that each rank trains by itself between exchanges (0: DDP, every step)."}
+    )
+    outer_lr: float = field(default=0.7, metadata={"help": "Learning rate of the step that an exchange takes."})
+    outer_momentum: float = field(default=0.9, metadata={"help": "Nesterov momentum of that step."})

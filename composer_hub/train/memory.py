@@ -130,6 +130,7 @@ class Setup:
     use_vllm: bool = False
     vllm_mode: str = "colocate"
     vllm_gpu_memory_utilization: float = 0.3
+    optimizer: str = "optim"
     # How it is launched.
     num_processes: int = 1
     sharding: str = ""  # "", zero1, zero2, zero3 or fsdp2
@@ -233,6 +234,10 @@ def _optimizer(shape: Shape, setup: Setup) -> Part:
     over = setup.num_processes if setup.sharding else 1
     # DeepSpeed keeps float32 weights of its own beside those in bf16.
     size = 12 if setup.sharding.startswith("zero") else 8
+    if setup.optimizer == "muon":
+        inside = shape.num_layers * (shape.layer - 2 * shape.hidden)
+        whole = 4 * inside + 8 * (shape.weights - inside)
+        return Part("optimizer", whole / over / GIB, f"Muon: 4 bytes in layers, Adam: 8 bytes elsewhere{_over(over)}")
     return Part("optimizer", size * _trained(shape, setup) / over / GIB, f"Adam: {size} bytes{_over(over)}")
 
 

@@ -25,6 +25,7 @@ from transformers import set_seed
 from trl import GRPOTrainer
 
 from composer_hub.train.checks import TrainerError
+from composer_hub.train.muon import use_muon
 from composer_hub.train.sharded import own_values, whole_values
 from composer_hub.train.tiny import small_model
 from composer_hub.train.trainer import ComposerTrainer
@@ -63,6 +64,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "lora": {},
     "tied": {},
     "untied": {},
+    "muon": {"learning_rate": 0.01, "adam_epsilon": 0.01},
     # Adam, because a state of nothing cannot be loaded; its epsilon keeps rounding from growing.
     "resumed": {
         "save_strategy": "steps",
@@ -82,6 +84,7 @@ MATRIX = (
     *(f"{tuning} fixed resumed" for tuning in TUNINGS),
     *(f"full {head} {channel}" for head in ("tied", "untied") for channel in ("grpo", "hint", "replay")),
     *("full untied fixed measured", "lora tied fixed measured", "full tied fixed kl"),
+    "full tied fixed muon resumed",
 )
 ZERO3_MATRIX = (
     *(f"full {head} {teacher}" for head in ("tied", "untied") for teacher in ("fixed", "live")),
@@ -173,7 +176,10 @@ def made(world: Any, case: str, folder: Path, kind: Any = ScriptedComposer, **op
     options = options_of(case) | options
     if options.get("beta_replay"):
         options["pairs"] = pairs_of(world[1], batch_size=4 // int(os.environ.get("WORLD_SIZE", 1)))
-    return trainer_of(world_of(world, case, folder), folder / case.replace(" ", "-"), kind, **options)
+    trainer = trainer_of(world_of(world, case, folder), folder / case.replace(" ", "-"), kind, **options)
+    if "muon" in case.split():
+        use_muon(trainer, dtype=torch.float32)
+    return trainer
 
 
 def weights_of(trainer: Any) -> dict[str, torch.Tensor]:

@@ -19,7 +19,7 @@ from composer_hub.train.sharded import generates_together  # noqa: E402
 from tests.train.sharded_ranks import FSDP2, MATRIX, PARTS, reference  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-COMPARED = ("full tied fixed measured", "lora untied fixed resumed")
+COMPARED = ("full tied fixed measured", "lora untied fixed resumed", "full tied fixed muon resumed")
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +46,8 @@ def cases(world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
 @pytest.mark.parametrize("case", COMPARED)
 def test_two_ranks_that_share_the_weights_learn_what_one_process_learns(cases: dict[str, Any], case: str) -> None:
     found = cases[case]
-    assert found["worst"] <= 1e-6 < 1e-3 < found["moved"]
+    # Muon's polynomial is steep at 0, where it enlarges what rounding left.
+    assert found["worst"] <= (1e-4 if "muon" in case else 1e-6) < 1e-3 < found["moved"]
     assert found["num_sharded"] == found["num_parameters"] > 0
     assert found["sites"] > 0
     assert found["replay"] > 0

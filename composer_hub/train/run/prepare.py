@@ -15,11 +15,13 @@ from trl.trainer.utils import get_quantization_config
 from composer_hub import exits
 from composer_hub.environments import release, shown_name
 from composer_hub.hub import parse_ref
+from composer_hub.train.apart.local_sgd import LocalSGD
 from composer_hub.train.bands import bands_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import Evals, num_also_in
 from composer_hub.train.hinting import own_writer, token_limit
 from composer_hub.train.models import load_model, load_tokenizer
+from composer_hub.train.muon import use_muon
 from composer_hub.train.run.card import ModelFacts, model_card
 from composer_hub.train.run.card_use import license_of
 from composer_hub.train.run.checks import check_batches, load_function
@@ -129,6 +131,11 @@ def prepare(
     record.add_oracles(inputs.world.oracles)
     record.values["num_eval_tasks_trained_on"] = held_out.num_trained_on if held_out else 0
     trainer = make_trainer(options, inputs, record, rows)
+    if config.optimizer == "muon":
+        use_muon(trainer)
+    if config.sync_every:
+        trainer.apart = LocalSGD(trainer, every=config.sync_every, lr=config.outer_lr, momentum=config.outer_momentum)
+        trainer.add_callback(trainer.apart)
     if held_out is not None:
         trainer.evals = Evals(held_out.rows, held_out.plan)
         trainer.evals.trainer = trainer

@@ -19,6 +19,7 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_episodes, notes_of
 from composer_hub.hub import Model
 from composer_hub.redact import Redactor
+from composer_hub.train.apart.local_sgd import LocalSGD
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.curriculum import Curriculum, CurriculumSampler
 from composer_hub.train.evals import Evals
@@ -88,6 +89,7 @@ class RunTrainer(ComposerTrainer):
         self.card: Callable[[], str] | None = None
         self.example_hint: dict[str, str] | None = None
         self.evals: Evals | None = None
+        self.apart: LocalSGD | None = None  # whose state belongs to a checkpoint
         self.retries: Sequence[Retry] = ()  # that the next batch begins with, instead of at its prompts
         self.retries_reached: list[bool] = []
         # One column per reward function, in the order of TRL's names.
@@ -214,12 +216,16 @@ class RunTrainer(ComposerTrainer):
         with writing(folder.name):
             super()._save_checkpoint(model, trial)
             torch.save(self._generated(), folder / self._generated_name())
+            if self.apart is not None:
+                self.apart.save(folder)
         self.accelerator.wait_for_everyone()
         if self.args.should_save:
             mark_complete(folder, {"step": self.state.global_step, "num_processes": self.accelerator.num_processes})
 
     def _load_optimizer_and_scheduler(self, checkpoint: Any) -> None:
         super()._load_optimizer_and_scheduler(checkpoint)
+        if checkpoint is not None and self.apart is not None:
+            self.apart.load(Path(checkpoint))
         path = Path(checkpoint or "") / self._generated_name()
         if checkpoint is not None and path.is_file():
             # Processes that share a CPU call it "cpu:0", to which torch cannot restore.
