@@ -33,6 +33,7 @@ COMMANDS = {
     "space": ("composer_hub.cli.space:space", "Inspect and review datasets in a Space."),
     "teachers": ("composer_hub.cli.teachers:teachers", "Serve or list teachers."),
     "train": ("composer_hub.cli.train:train", "Train with a preset or a config file."),
+    "federation": ("composer_hub.cli.federation:federation", "Look at a federation of workers."),
     "eval": ("composer_hub.cli.evaluate:evaluate", "Measure pass@1 of a model on tasks."),
     "jobs": ("composer_hub.cli.jobs:jobs", "Train on the Hub's machines under a cap."),
     "hub": ("composer_hub.cli.embedded:hub", "Serve the embedded Hub."),

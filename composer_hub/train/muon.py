@@ -49,7 +49,7 @@ def use_muon(trainer: Any, *, dtype: torch.dtype = torch.bfloat16) -> None:
 def matrices(network: nn.Module) -> set[str]:
     """Return the names of the trained matrices that Muon takes: all but embeddings and output layers."""
     outside = {id(module.weight) for module in network.modules() if isinstance(module, nn.Embedding)}
-    head = network.get_output_embeddings() if hasattr(network, "get_output_embeddings") else None
+    head = getattr(network, "get_output_embeddings", lambda: None)()
     outside |= {id(head.weight)} if head is not None else set()
     return {
         name

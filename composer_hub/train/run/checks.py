@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from composer_hub import exits
 from composer_hub.environments import check_environment, load_object, rewards_of
 from composer_hub.hub import check_repo
+from composer_hub.train.apart import problems as apart
 from composer_hub.train.bands import bands_of
 from composer_hub.train.ranges import out_of_range
 from composer_hub.train.run.config_file import RunError
@@ -53,6 +54,7 @@ def problems(values: Mapping[str, Any]) -> Iterator[str]:
     if not values["environment"] and not values["rewards"]:
         yield from _offline(values)
     yield from _evals(values)
+    yield from apart.problems(values)
     if values["env_timeout_s"] < 0:
         yield "env_timeout_s is 0 (no limit) or more."
     for option in ("tasks", "eval_tasks"):

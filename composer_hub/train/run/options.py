@@ -107,6 +107,11 @@ class PublishingOptions:
     push_every: int = _option(0, "Saves between two publications during the run (0: only at the end).")
     public: bool = _option(False, "Let everyone read what is published.")
     license: str = _option("other", "License of the model and its rollouts.")
+    federation: str | None = _option(None, "Model repository where the workers of a federation meet.")
+    worker: str | None = _option(None, "Name of this worker in the federation.")
+    workers: int = _option(2, "Workers that a round of the federation waits for.")
+    rounds: int = _option(10, "Rounds of the federation; max_steps is shared out among them.")
+    round_minutes: float = _option(60.0, "Minutes to wait for the others before closing a round without them.")
 
 
 @dataclass(frozen=True)

@@ -35,6 +35,8 @@ _PLOTS: Mapping[str, tuple[str, Mapping[str, str]]] = {
     "gradient": ("Norm of the gradient", {"grad_norm": "gradient norm"}),
 }
 
+Lines = Mapping[str, Sequence[tuple[int, float]]]  # label -> (step, value)
+
 
 @dataclass(frozen=True, slots=True)
 class RunPlot:
@@ -47,26 +49,30 @@ class RunPlot:
 
 def draw(history: Sequence[Mapping[str, Any]], folder: Path) -> list[RunPlot]:
     """Write every plot that the log has values for; none without matplotlib."""
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        return []
-    folder.mkdir(parents=True, exist_ok=True)
     plots = []
     for name, (title, wanted) in _PLOTS.items():
         lines = {label: points for key, label in wanted.items() if len(points := series(history, key)) > 1}
-        if not lines:
-            continue
-        files = []
-        for theme, colors in THEMES.items():
-            figure = Figure(figsize=(7, 3.6), dpi=120, facecolor=colors["paper"], layout="constrained")
-            _paint(figure.add_subplot(facecolor=colors["paper"]), title, lines, colors)
-            path = folder / f"{name}-{theme}.png"
-            # Without the library's version, the same values give the same bytes.
-            figure.savefig(path, metadata={"Software": None})
-            files.append(path)
-        plots.append(RunPlot(name, tuple(files), _alt(title, lines)))
+        if lines and (plot := picture(name, title, lines, folder)) is not None:
+            plots.append(plot)
     return plots
+
+
+def picture(name: str, title: str, lines: Lines, folder: Path, *, unit: str = "step") -> RunPlot | None:
+    """Write one plot of up to four lines; None without matplotlib."""
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        return None
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for theme, colors in THEMES.items():
+        figure = Figure(figsize=(7, 3.6), dpi=120, facecolor=colors["paper"], layout="constrained")
+        _paint(figure.add_subplot(facecolor=colors["paper"]), title, lines, colors, unit)
+        path = folder / f"{name}-{theme}.png"
+        # Without the library's version, the same values give the same bytes.
+        figure.savefig(path, metadata={"Software": None})
+        files.append(path)
+    return RunPlot(name, tuple(files), _alt(title, lines, unit))
 
 
 def series(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, float]]:
@@ -74,11 +80,11 @@ def series(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, fl
     return [(line["step"], float(line[key])) for line in history if isinstance(line.get(key), (int, float))]
 
 
-def _paint(axes: Any, title: str, lines: Mapping[str, list[tuple[int, float]]], colors: Mapping[str, str]) -> None:
+def _paint(axes: Any, title: str, lines: Lines, colors: Mapping[str, str], unit: str) -> None:
     for (label, points), color in zip(lines.items(), (colors["first"], *_COLORS), strict=False):
         axes.plot([step for step, _ in points], [value for _, value in points], color=color, label=label)
     axes.set_title(title, color=colors["ink"])
-    axes.set_xlabel("step", color=colors["ink"])
+    axes.set_xlabel(unit, color=colors["ink"])
     axes.tick_params(colors=colors["ink"])
     axes.grid(color=colors["grid"])
     for side in axes.spines.values():
@@ -86,9 +92,9 @@ def _paint(axes: Any, title: str, lines: Mapping[str, list[tuple[int, float]]], 
     axes.legend(facecolor=colors["paper"], edgecolor=colors["grid"], labelcolor=colors["ink"], fontsize=8)
 
 
-def _alt(title: str, lines: Mapping[str, list[tuple[int, float]]]) -> str:
+def _alt(title: str, lines: Lines, unit: str) -> str:
     ranges = "; ".join(
-        f"{label} from {points[0][1]:.3g} at step {points[0][0]} to {points[-1][1]:.3g} at step {points[-1][0]}"
+        f"{label} from {points[0][1]:.3g} at {unit} {points[0][0]} to {points[-1][1]:.3g} at {unit} {points[-1][0]}"
         for label, points in lines.items()
     )
     return f"{title}: {ranges}."

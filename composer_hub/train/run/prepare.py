@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,10 @@ from trl.trainer.utils import get_quantization_config
 from composer_hub import exits
 from composer_hub.environments import release, shown_name
 from composer_hub.hub import parse_ref
+from composer_hub.train.apart.card import federation_card
+from composer_hub.train.apart.federation import Federation, Rules
 from composer_hub.train.apart.local_sgd import LocalSGD
+from composer_hub.train.apart.rounds import Rounds
 from composer_hub.train.bands import bands_of
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import Evals, num_also_in
@@ -38,7 +43,7 @@ from composer_hub.train.run.finish import (
 from composer_hub.train.run.held_out import HeldOutTasks
 from composer_hub.train.run.inputs import OWN, Inputs, as_dataset, eval_rows, task_rows
 from composer_hub.train.run.offline import OfflineTrainer
-from composer_hub.train.run.options import EvalOptions, TrainingOptions, settings_of
+from composer_hub.train.run.options import EvalOptions, PublishingOptions, TrainingOptions, settings_of
 from composer_hub.train.run.publisher import RunPublisher
 from composer_hub.train.run.push import LAST_PUSH_WAIT_S, Pusher
 from composer_hub.train.run.record import LaunchRecorder, RunRecord
@@ -70,6 +75,8 @@ class PreparedRun:
         trainer, evals = self.trainer, self.trainer.evals
         if evals is not None:
             evals.is_ending = lambda: bool(early.reason_to_end(trainer.state))
+        if isinstance(trainer.apart, Rounds):
+            trainer.apart.is_ending = lambda: bool(early.signal)
         # A measurement belongs to the step that is saved, so it comes before anything that may end the run.
         for callback in (evals, early, launch, self.watchdogs, self.pusher):
             if callback is not None:
@@ -89,6 +96,8 @@ class PreparedRun:
         raise_if_early(self.trainer, early, self.watchdogs)
         if self.trainer.evals is not None:
             self.trainer.evals.measure()  # nothing, if the last step was measured already
+        if isinstance(self.trainer.apart, Rounds):
+            self.trainer.apart.finish()
         self.release(wait_s=60.0)
 
     def write_and_publish(self, final: Path) -> None:
@@ -135,6 +144,9 @@ def prepare(
         use_muon(trainer)
     if config.sync_every:
         trainer.apart = LocalSGD(trainer, every=config.sync_every, lr=config.outer_lr, momentum=config.outer_momentum)
+    if publishing.federation:
+        trainer.apart = rounds_of(publishing, config, trainer, publisher, record.run_id)
+    if trainer.apart is not None:
         trainer.add_callback(trainer.apart)
     if held_out is not None:
         trainer.evals = Evals(held_out.rows, held_out.plan)
@@ -170,6 +182,26 @@ def prepare(
     prepared = PreparedRun(trainer, record, publisher, facts, held_out, dogs, pusher)
     trainer.card = prepared.card
     return prepared
+
+
+def rounds_of(
+    options: PublishingOptions, config: ComposerConfig, trainer: RunTrainer, publisher: RunPublisher, run: str
+) -> Rounds:
+    """Return what makes this run a worker of a federation."""
+    rules = Rules(
+        publisher.base.revision, options.workers, options.rounds, config.max_steps // options.rounds,
+        config.outer_lr, config.outer_momentum,
+    )  # fmt: skip
+    federation = Federation(
+        publisher.where, str(options.federation), str(options.worker), run,
+        patience_s=60 * options.round_minutes, note=lambda text: print(text, file=sys.stderr), card=federation_card,
+    )  # fmt: skip
+    adapter = trainer.model.peft_config["default"].to_dict() | {
+        "base_model_name_or_path": publisher.base.repo,
+        "revision": publisher.base.revision if "/" in publisher.base.repo else None,
+    }
+    config_file = json.dumps(adapter, indent=2, sort_keys=True, default=sorted).encode()
+    return Rounds(trainer, federation, rules, files={"adapter_config.json": config_file})
 
 
 def held_out_tasks(

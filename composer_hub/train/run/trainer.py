@@ -20,6 +20,7 @@ from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_ep
 from composer_hub.hub import Model
 from composer_hub.redact import Redactor
 from composer_hub.train.apart.local_sgd import LocalSGD
+from composer_hub.train.apart.rounds import Rounds
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.curriculum import Curriculum, CurriculumSampler
 from composer_hub.train.evals import Evals
@@ -89,7 +90,7 @@ class RunTrainer(ComposerTrainer):
         self.card: Callable[[], str] | None = None
         self.example_hint: dict[str, str] | None = None
         self.evals: Evals | None = None
-        self.apart: LocalSGD | None = None  # whose state belongs to a checkpoint
+        self.apart: LocalSGD | Rounds | None = None  # whose state belongs to a checkpoint
         self.retries: Sequence[Retry] = ()  # that the next batch begins with, instead of at its prompts
         self.retries_reached: list[bool] = []
         # One column per reward function, in the order of TRL's names.

@@ -1,0 +1,51 @@
+"""What cannot work among the options of this room, before torch is imported: option values in, sentences out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from composer_hub import exits
+from composer_hub.hub import check_repo
+
+OPTIMIZERS = ("optim", "muon")
+
+
+def problems(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each option that cannot work."""
+    if values["optimizer"] not in OPTIMIZERS:
+        yield f"optimizer is one of {', '.join(OPTIMIZERS)}, not {values['optimizer']!r}."
+    if values["optimizer"] == "muon" and values["use_peft"]:
+        yield (
+            "Muon orthogonalizes the step of a whole matrix, but LoRA trains its two factors. Set use_peft to false, "
+            "or optimizer to optim."
+        )
+    if values["sync_every"] < 0:
+        yield "sync_every is 0 (DDP) or more."
+    if values["outer_lr"] < 0 or not 0 <= values["outer_momentum"] < 1:
+        yield "outer_lr is 0 or more, and outer_momentum at least 0 and below 1."
+    if values["federation"]:
+        yield from _federation(values)
+    elif values["worker"]:
+        yield "worker is a name in a federation. Name --federation owner/name, or leave it out."
+
+
+def _federation(values: Mapping[str, Any]) -> Iterator[str]:
+    try:
+        check_repo(values["federation"])
+    except exits.ComposerError as error:
+        yield str(error)
+    if not values["worker"]:
+        yield "A federation knows its workers by name. Name this one with --worker."
+    if not values["use_peft"]:
+        yield "A federation trains an adapter. Add --use_peft true."
+    if values["sync_every"]:
+        yield "sync_every is for the ranks of one job, and a federation has rounds. Set one of the two."
+    if values["to"] not in ("local", "hub"):
+        yield "The workers of a federation meet at a Hub, not in a folder. Set --to local or hub."
+    if values["federation"] in (values["repo"], values["checkpoints_repo"]):
+        yield "federation is the repository of another kind of model. Name one that nothing else publishes to."
+    if min(values["workers"], values["rounds"]) < 1 or values["round_minutes"] < 0:
+        yield "workers and rounds are 1 or more, and round_minutes 0 or more."
+    elif values["max_steps"] < 1 or values["max_steps"] % values["rounds"]:
+        yield f"max_steps is {values['max_steps']}, which {values['rounds']} rounds cannot share. Set a multiple."
