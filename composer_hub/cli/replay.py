@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from composer_hub.cli.entropy import entropy
 from composer_hub.cli.main import format_option
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
 from composer_hub.cli.sharding import Spread, sharding_options
@@ -18,9 +19,7 @@ if TYPE_CHECKING:
     from composer_hub.replay import ReplayOptions, ReplayProgress, Teacher, TraceSource
 
 FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-learn_option = click.option(
-    "--learn-from", multiple=True, type=FOLDER, help="Folder of an earlier run with these teachers."
-)
+learn_option = click.option("--learn-from", multiple=True, type=FOLDER, help="Earlier run with these teachers.")
 run_option = click.option(
     "--run", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("replay-run"), show_default=True,
     help="Folder of the run: its ledger and votes.",
@@ -30,6 +29,9 @@ run_option = click.option(
 @click.group(short_help="Ask teachers for the steps of traces.")
 def replay() -> None:
     """Ask several teachers what they would have done at each step of recorded traces."""
+
+
+replay.add_command(entropy)
 
 
 @replay.command(short_help="Print questions and cost of a run.")

@@ -142,6 +142,12 @@ class TraceEncoder:
 
     # ------------------------------------------------------------------------------------------------------ tokens
 
+    def tokens_of(self, trace: Trace, step: Step) -> tuple[Sequence[int], Sequence[int]] | str:
+        """Return the tokens before any step and those of its action, or why the student cannot read them."""
+        tokens = self._tokens(trace, step, trace.provenance.get("tokenizer") == self.tokenizer)
+        is_long = not isinstance(tokens, str) and len(tokens[0]) + len(tokens[1]) > self.hinter.max_teacher_tokens
+        return "longer_than_max_tokens" if is_long else tokens
+
     def _tokens(self, trace: Trace, step: Step, sampled: bool) -> tuple[Sequence[int], Sequence[int]] | str:
         return self._sampled(trace, step) if sampled else self._written(trace, step)
 
