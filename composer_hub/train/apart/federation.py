@@ -49,7 +49,7 @@ _DELTA = re.compile(rf"rounds/(\d+)/({NAME.pattern})\.safetensors")
 _MAX_WAIT_S = 15.0
 
 
-class FederationError(exits.ComposerError, ValueError):
+class FederationError(exits.ComposerError, RuntimeError):
     """A federation that cannot be joined, or whose files do not fit together."""
 
 
@@ -276,24 +276,31 @@ class Federation:
         state = self._state
         while (path := f"rounds/{state.round}/closed.json") in there:
             closed = self._json(head, path)
-            if self.worker in closed["refused"]:
-                self.note(f"Round {state.round}: this worker's delta was refused: {closed['refused'][self.worker]}.")
-            deltas = [self._counted(head, state, one) for one in closed["deltas"]]
-            after = self._after(state, deltas)
-            if after.digest != closed["end"]:
+            try:
+                refused, end = dict(closed["refused"]), str(closed["end"])
+                listed = [(str(one["worker"]), one["sha256"]) for one in closed["deltas"]]
+            except (KeyError, TypeError, ValueError) as error:
+                raise FederationError(f"{self.repo}/{path} lists no deltas. Restore it from the history.") from error
+            if self.worker in refused:
+                self.note(f"Round {state.round}: this worker's delta was refused: {refused[self.worker]}.")
+            after = self._after(state, [self._counted(head, state, *one) for one in listed])
+            if after.digest != end:
                 raise FederationError(
                     f"The files of round {state.round} of {self.repo} lead to {after.digest[:12]}, but {path} says "
-                    f"{closed['end'][:12]}. A file was changed afterwards; restore it from the history."
+                    f"{end[:12]}. A file was changed afterwards; restore it from the history."
                 )
             self._state = state = after
         return state
 
-    def _counted(self, head: str, state: State, one: Mapping[str, Any]) -> Values:
-        path = f"rounds/{state.round}/{one['worker']}.safetensors"
+    def _counted(self, head: str, state: State, worker: str, sha256: str) -> Values:
+        path = f"rounds/{state.round}/{worker}.safetensors"
         file = self._file(head, path)
-        if _sha256(file) != one["sha256"]:
-            raise FederationError(f"{self.repo}/{path} is not the file that was counted. Restore it from the history.")
-        return read_delta(file, one["worker"], state.values).values
+        try:
+            if _sha256(file) == sha256:
+                return read_delta(file, worker, state.values).values
+        except Refused:
+            pass
+        raise FederationError(f"{self.repo}/{path} is not the file that was counted. Restore it from the history.")
 
     def _check_fence(self, head: str) -> None:
         holder = self._json(head, f"workers/{self.worker}.json")

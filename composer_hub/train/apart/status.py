@@ -87,7 +87,7 @@ def read_status(where: Destination, repo: str, fresh: Mapping[str, bytes] | None
 
     numbers = sorted(int(match[1]) for path in files if (match := _CLOSED.fullmatch(path)))
     opened = f"rounds/{len(numbers)}/"
-    return Status(
+    status = Status(
         repo,
         values(RULES),
         [_stem(path) for path in sorted(files) if path.startswith("workers/")],
@@ -95,6 +95,14 @@ def read_status(where: Destination, repo: str, fresh: Mapping[str, bytes] | None
         {_stem(path): values(path) for path in sorted(files) if path.startswith("results/")},
         [_stem(path) for path in sorted(files) if path.startswith(opened) and path.endswith(".safetensors")],
     )
+    try:
+        status.rows(), status.num_bytes, status.is_finished
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NoFederation(
+            f"A closed.json or {RULES} of {repo} lacks what this version writes ({type(error).__name__}: {error}). "
+            "Restore it from the history."
+        ) from error
+    return status
 
 
 def _stem(path: str) -> str:
