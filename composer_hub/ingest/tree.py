@@ -315,7 +315,7 @@ class _Builder:
             for slot in self.node_slots.get(node.node_id, ()):
                 walk = self._into_message(walk, slot)
         if node.kept != _NOTHING_KEPT:
-            for kept in self._segment(*node.kept):
+            for kept in self._segment(*node.kept, node.node_id):
                 walk = walk if kept.cut else self._extended(walk, kept)
         return walk
 
@@ -335,7 +335,8 @@ class _Builder:
     def _into_message(self, walk: _Walk, slot: int) -> _Walk:
         message = self.slots[slot]
         if message.role != "tool":
-            return walk._replace(extras=(*walk.extras, slot))
+            # A compaction may keep messages that the conversation passes again below it.
+            return walk if self._holds(walk, slot) else walk._replace(extras=(*walk.extras, slot))
         turn = self.turn_of_result.get(slot)
         if turn is not None and turn == walk.turn:
             return walk._replace(answered=(*walk.answered, slot))
@@ -401,16 +402,20 @@ class _Builder:
                 chosen.setdefault(self.slots[slot].tool_call_id, slot)
         return sorted(chosen.values())
 
-    def _segment(self, head: str, tail: str) -> list[Node]:
-        """Return the nodes from `head` down to `tail`, or none if they are not one chain."""
+    def _segment(self, head: str, tail: str, anchor: str) -> list[Node]:
+        """Return the nodes from `head` down to `tail`, or none if they are not one chain.
+
+        A compaction may name records that are written after it. Those below its anchor are on the walk anyway.
+        """
+        chain: list[Node] = []
         found: list[Node] = []
         at = self.position.get(tail)
-        while at is not None and len(found) < len(self.nodes):
-            found.append(self.nodes[at])
+        while at is not None and len(chain) < len(self.nodes) and self.nodes[at].node_id != anchor:
+            chain.append(self.nodes[at])
             if self.nodes[at].node_id == head:
-                return found[::-1]
+                found = chain[::-1]
             at = self.position.get(self.nodes[at].parent)
-        return []
+        return [] if at is not None and self.nodes[at].node_id == anchor else found
 
     def _emit(self, *slots: int) -> None:
         """Give messages their place in the pool, once."""

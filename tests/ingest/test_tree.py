@@ -102,8 +102,8 @@ IDS = [str(n) for n in range(14)]
 
 
 @st.composite
-def trees(draw):
-    """Draw nodes with parents from anywhere: before, behind, themselves, nowhere."""
+def trees(draw, keeps=False):
+    """Draw nodes with parents from anywhere: before, behind, themselves, nowhere; compactions may keep any records."""
     nodes = []
     for node_id in IDS[: draw(st.integers(1, len(IDS)))]:
         parent = draw(st.sampled_from(["", "gone", *IDS, *IDS[max(0, len(nodes) - 2) : len(nodes)] * 6]))
@@ -119,14 +119,15 @@ def trees(draw):
         elif kind == "link":
             nodes.append(Node(node_id, parent))
         else:
-            nodes.append(said(node_id, parent, f"u{node_id}", cut=kind == "cut"))
+            kept = draw(st.tuples(st.sampled_from(IDS), st.sampled_from(IDS))) if keeps and kind == "cut" else ("", "")
+            nodes.append(said(node_id, parent, f"u{node_id}", cut=kind == "cut", kept=kept))
     return nodes
 
 
 anything = settings(max_examples=100, deadline=None, derandomize=True)
 
 
-@given(trees())
+@given(trees(keeps=True))
 @anything
 def test_a_prompt_ends_before_its_action_and_holds_no_message_twice(nodes):
     if (session := build(*nodes)) is None:
@@ -235,6 +236,24 @@ def test_an_id_that_every_message_reuses_belongs_to_the_call_above_its_result():
     assert [len(step.results) for step in session.trace.steps] == [1, 1, 1]
     assert all(step.prefix_exact for step in session.trace.steps)
     assert texts(session, 2) == ["q", "", "out of call_0", "", "out of call_0", "stop"]
+
+
+def test_what_a_compaction_keeps_is_shown_once_wherever_the_file_has_it():
+    early = [said("1", "", "q"), answered("2", "1", "a"), said("3", "2", "kept")]
+    summary = said("6", "5", "summary", kept=("3", "3"))
+    session = build(*early, Node("5", "", cut=True, logical_parent="3"), summary, said("7", "6", "go on"),
+                    answered("8", "7", "done"))  # fmt: skip
+    assert texts(session, 1) == ["summary", "kept", "go on"]
+    # The boundary names a record after itself, on the way that the conversation takes.
+    summary = said("6", "5", "summary", kept=("8", "8"))
+    session = build(*early, Node("5", "", cut=True, logical_parent="8"), summary, said("7", "6", "first"),
+                    said("8", "7", "kept"), answered("9", "8", "done"))  # fmt: skip
+    assert texts(session, 1) == ["summary", "first", "kept"]
+    # It keeps a record that is written late, beside that way.
+    summary = said("6", "5", "summary", kept=("3", "8"))
+    session = build(*early, Node("5", "", cut=True, logical_parent="8"), summary, said("8", "3", "late"),
+                    said("9", "6", "go on"), answered("10", "9", "done"))  # fmt: skip
+    assert texts(session, 1) == ["summary", "kept", "late", "go on"]
 
 
 def test_a_compaction_may_keep_a_call_with_its_result():
