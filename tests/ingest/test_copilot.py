@@ -118,3 +118,25 @@ def test_real_sessions_are_read(samples, read_file):
     (drift,), report = read_file(copilot, samples / "copilot/schema-drift.jsonl")
     assert [step.prefix_exact for step in drift.trace.steps] == [True, False]
     assert report.counts["orphan_results"] == 1
+
+
+def event(kind, **data):
+    return {"type": kind, "data": data, "id": kind, "parentId": None}
+
+
+def test_events_around_a_tool_of_another_program_cost_no_exactness(events, read_events):
+    asked = event("external_tool.requested", requestId="r", toolCallId="c1", toolName="bash", arguments={})
+    found, report = read_events([*events[:8], asked, event("external_tool.completed", requestId="r"), *events[8:14]])
+    assert not report.unknown_types
+    assert [step.prefix_reason for step in found[0].trace.steps] == ["", ""]
+
+
+@pytest.mark.parametrize(("message", "reason"), [
+    ([event("user.message", content="<skill-context>\n# Review\nRead every line.\n</skill-context>")], ""),
+    ([], "skill_not_recorded"),
+])  # fmt: skip
+def test_a_skill_costs_exactness_only_if_no_message_holds_its_text(events, read_events, message, reason):
+    skill = event("skill.invoked", name="review", path="/s/SKILL.md", content="# Review\nRead every line.\n")
+    found, report = read_events([*events[:9], skill, *message, *events[9:14]])
+    assert not report.unknown_types
+    assert [step.prefix_reason for step in found[0].trace.steps] == ["", reason]

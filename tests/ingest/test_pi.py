@@ -95,3 +95,38 @@ def test_a_providers_error_is_kept_whole_so_that_no_secret_in_it_is_cut_in_two(t
     path.write_text("\n".join(map(json.dumps, entries)))
     (session,), _ = read(path)
     assert [flag.detail for flag in session.flags.values()] == [said_so]
+
+
+def test_a_fork_that_records_its_system_prompt_has_it_in_every_prompt(tmp_path, read):
+    said = {"role": "user", "content": "go"}
+    done = {"role": "assistant", "content": [{"type": "text", "text": "done"}], "model": "m", "stopReason": "stop"}
+    entries = [
+        {"type": "title", "title": "A title"},
+        {"type": "session", "version": 3, "id": "s1", "timestamp": "2026-08-01T00:00:00Z", "cwd": "/repo"},
+        {"type": "session_init", "id": "a", "parentId": None, "systemPrompt": "You are omp.", "task": "go"},
+        {"type": "credential_pin", "id": "b", "parentId": "a", "provider": "anthropic", "hash": "0"},
+        {"type": "message", "id": "c", "parentId": "b", "timestamp": "2026-08-01T00:00:01Z", "message": said},
+        {"type": "title_change", "id": "d", "parentId": "c", "title": "Another", "source": "auto"},
+        {"type": "message", "id": "e", "parentId": "d", "timestamp": "2026-08-01T00:00:02Z", "message": done},
+    ]  # fmt: skip
+    path = tmp_path / "omp.jsonl"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    (session,), report = read(path)
+    (step,) = session.trace.steps
+    assert [message.content for message in prompt_of(session.trace, step)] == ["You are omp.", "go"]
+    assert (session.trace.system_prompt_source, step.prefix_exact) == ("recorded", True)
+    assert not report.unknown_types
+
+
+def test_a_system_prompt_in_blocks_is_one_text(tmp_path, read):
+    blocks = {"type": "session_init", "id": "a", "parentId": None, "systemPrompt": ["One.", "Two."]}
+    done = {"role": "assistant", "content": "done", "stopReason": "stop"}
+    entries = [
+        {"type": "session", "version": 3, "id": "s1", "cwd": "/repo"},
+        blocks,
+        {"type": "message", "id": "c", "parentId": "a", "timestamp": "2026-08-01T00:00:01Z", "message": done},
+    ]
+    path = tmp_path / "omp.jsonl"
+    path.write_text("".join(json.dumps(entry) + "\n" for entry in entries))
+    (session,), _ = read(path)
+    assert session.trace.messages[0].content == "One.\n\nTwo."

@@ -38,10 +38,13 @@ SILENT = {
     "subagent.selected", "subagent.deselected", "subagent.completed", "subagent.failed", "model.call_failure", "abort",
     "user_input.requested", "user_input.completed", "elicitation.requested", "elicitation.completed",
     "exit_plan_mode.requested", "exit_plan_mode.completed", "command.queued", "command.completed",
+    # A tool of the program around the CLI also has `tool.execution_*` events, which hold its call and result.
+    "external_tool.requested", "external_tool.completed",
 }  # fmt: skip
 TRUNCATED, COMPACTED, UNRECORDED = "context_truncated", "compacted", "compacted_history_not_recorded"
 REWOUND, REWOUND_TOO_FAR = "rewound", "rolled_back_past_compaction"
-TEXT_LOST, PARENT = "action_text_lost", "context_of_parent"
+TEXT_LOST, PARENT, SKILL_LOST = "action_text_lost", "context_of_parent", "skill_not_recorded"
+SKILL_CHARS = 200  # at the end of a skill's text, by which a message is known that holds it
 
 _HARNESS = harness_named(NAME)
 _TYPICAL = {"user.message", "assistant.message", "assistant.turn_start", "tool.execution_start", "session.model_change"}
@@ -82,6 +85,7 @@ class _Thread:
     places: dict[str, int] = field(default_factory=dict)  # event -> the first message at or after it
     cut: int = 0  # messages before this one are gone from the context
     compacting: int = -1  # where a compaction began
+    skills: list[tuple[int, str]] = field(default_factory=list)  # messages at an invocation, and the skill's text
 
 
 class _CopilotFile:
@@ -142,6 +146,8 @@ class _CopilotFile:
             self._answer(thread, data)
         elif kind == "assistant.turn_end":
             self._settle(thread)
+        elif kind == "skill.invoked":
+            thread.skills.append((len(thread.talk.messages), as_text(data.get("content")).strip()))
         else:
             return False
         return True
@@ -173,6 +179,7 @@ class _CopilotFile:
         for call in calls:
             thread.starts.pop(call.call_id, None)
         self._settle(thread)
+        self._read_skills(thread)
         thread.asked.update({call.call_id: call.name for call in calls})
         thinking = as_text(data.get("reasoningText"))
         thread.talk.act(
@@ -181,6 +188,13 @@ class _CopilotFile:
             reasoning="" if thinking or not data.get("encryptedContent") else "encrypted",
             key=as_text(data.get("messageId")),
         )
+
+    def _read_skills(self, thread: _Thread) -> None:
+        """Note a skill whose text no message holds, although the model has read it."""
+        skills, thread.skills = thread.skills, []
+        for start, text in skills:
+            if not any(text[-SKILL_CHARS:] in message.content for message in thread.talk.messages[start:]):
+                thread.talk.note(SKILL_LOST)
 
     def _settle(self, thread: _Thread) -> None:
         """Make a step of calls that began although no message asks for them: their message was not written."""

@@ -1,7 +1,8 @@
 """Pi sessions (`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3) as `Session`s.
 
 Version 1 is a list of entries, versions 2 and 3 are a tree (`id`, `parentId`). An entry of type `message` is one
-message, so a step is one entry. A compaction names the first entry that it keeps.
+message, so a step is one entry. A compaction names the first entry that it keeps. Oh My Pi, a fork, also records the
+system prompt.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ READER_VERSION = 1
 ENTRIES = {
     "session", "message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom",
     "custom_message", "label", "session_info", "context_transform", "ephemeral",
+    # of Oh My Pi: facts of the session, of which the model reads the system prompt only
+    "session_init", "title", "title_change", "credential_pin", "service_tier_change",
 }  # fmt: skip
 ENDED_BADLY = {"aborted": "interrupted", "error": "provider_error"}
 
@@ -63,6 +66,7 @@ class _PiFile:
         self.path, self.report = path, report
         self.header: dict[str, Any] = {}
         self.model = ""
+        self.system_prompt = ""
         self.nodes: list[Node] = []
         self.ids: set[str] = set()
         self.entry_ids: list[str] = []  # of every entry, the header too: version 1 compactions point by position
@@ -81,6 +85,11 @@ class _PiFile:
             self.model = self.model or as_text(entry.get("modelId"))
             self.entry_ids.append("")
             return
+        if kind == "title":  # no entry of the tree
+            self.entry_ids.append("")
+            return
+        if kind == "session_init":
+            self.system_prompt = self.system_prompt or _system_prompt(entry.get("systemPrompt"))
         if kind == "model_change":
             self.model = as_text(entry.get("modelId")) or self.model
         node = Node(*self._place(entry))
@@ -211,7 +220,13 @@ class _PiFile:
             "reader": f"{NAME}/{READER_VERSION}",
         }
         session_id = as_text(self.header.get("id")) or self.path.stem
-        return TraceFacts(NAME, session_id, cwd=as_text(self.header.get("cwd")), provenance=provenance)
+        cwd = as_text(self.header.get("cwd"))
+        return TraceFacts(NAME, session_id, system_prompt=self.system_prompt, cwd=cwd, provenance=provenance)
+
+
+def _system_prompt(value: Any) -> str:
+    """Return a system prompt, which is one text or several blocks."""
+    return "\n\n".join(map(as_text, value)) if isinstance(value, list) else as_text(value)
 
 
 def _summary(frame: tuple[str, str], entry: dict[str, Any]) -> str:
