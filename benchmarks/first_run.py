@@ -2,9 +2,11 @@
 
     python -m benchmarks.first_run --seeds 21 22 23 24 25
     python -m benchmarks.first_run --seeds 1 -- --learning_rate 2e-3
+    python scripts/small_models.py small-beginner --to starts/1 --seed 1   # and so on
+    python -m benchmarks.first_run --seeds 21 --starts starts/*/small-beginner
 
-Every seed is one whole run of the program in this process. CPU-seconds are of this process, and one thread is used, so
-they depend little on the load of the machine.
+Every seed with every start is one whole run of the program in this process. CPU-seconds are of this process, and one
+thread is used, so they depend little on the load of the machine.
 """
 
 from __future__ import annotations
@@ -12,14 +14,16 @@ from __future__ import annotations
 import argparse
 import contextlib
 import io
+import itertools
 import json
 import os
-import statistics
 import sys
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks.ablation.report import interval
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -41,6 +45,7 @@ def one_run(seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
     first, last = rates[0], rates[-1]
     return {
         "seed": seed,
+        "rates": (first.value, last.value),
         "before": str(first),
         "after": str(last),
         "gain": round(last.value - first.value, 3),
@@ -59,13 +64,19 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, nargs="+", default=[21, 22, 23, 24, 25])
     words = sys.argv[1:]
     cut = words.index("--") if "--" in words else len(words)
+    parser.add_argument("--starts", nargs="+", default=["small-beginner"], help="Starting models; one run for each.")
     args = parser.parse_args(words[:cut])
     rows = []
-    for seed in args.seeds:
+    for seed, start in itertools.product(args.seeds, args.starts):
         with tempfile.TemporaryDirectory() as folder:
-            rows.append(one_run(seed, Path(folder) / "run", words[cut + 1 :]))
+            more = ["--model_name_or_path", start, *words[cut + 1 :]]
+            rows.append({"start": start, **one_run(seed, Path(folder) / "run", more)})
         print(json.dumps(rows[-1]), flush=True)
-    print(f"mean gain {statistics.fmean(row['gain'] for row in rows):+.3f}")
+    before, after = zip(*(row["rates"] for row in rows), strict=True)
+    gains = [last - first for first, last in zip(before, after, strict=True)]
+    for name, values in (("before", before), ("after", after), ("gain", gains)) if len(rows) > 1 else ():
+        mean, low, high = interval(values)
+        print(f"{name} {mean:.3f} ({low:.3f} to {high:.3f})")
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from composer_hub.pairs import read_verdicts
 from composer_hub.redact import dotenv_secrets
 from composer_hub.replay import read_entropy
 from composer_hub.replay.teachers import read_file
-from composer_hub.train.run.config_file import read_config
+from composer_hub.train.presets import read_config
 
 WRITERS: dict[str, Callable[[str], bytes]] = {
     "UTF-8": str.encode,

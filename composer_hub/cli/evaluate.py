@@ -38,7 +38,7 @@ def evaluate(
     The result is written into the model's folder, or as one commit and tag to its repository. Other options go to the
     trainer, such as --temperature 0.7 or --use_vllm true.
     """
-    from composer_hub.train.run.first_look import check_words, has_no_gpu
+    from composer_hub.train.checks import check_words, has_no_gpu
 
     if environment == "coding":
         environment, tasks = f"coding:{tasks}", "coding"  # the environment brings its tasks

@@ -71,11 +71,11 @@ def train(
         show_plan(path, [word for word in options if word != "--plan"], accelerate, gpu_gb, out)
         return
     extras.need("Training", "train", *NEEDED)
-    from composer_hub.train.run.first_look import check_words
+    from composer_hub.train.checks import check_words
+    from composer_hub.train.plan import launch_of
 
-    words = ["--config", str(path), *options]
-    check_words(words)
-    given = with_launch_file(path, shlex.split(accelerate))
+    words, given = ["--config", str(path), *options], with_launch_file(path, shlex.split(accelerate))
+    check_words(words, launch_of(path, shlex.split(accelerate)).get("num_processes"))
     launcher = [sys.executable, "-m", "accelerate.commands.launch", "--quiet", *given]
     raise SystemExit(launched([*launcher, "-m", "composer_hub.train", *words]))
 

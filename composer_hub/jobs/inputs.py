@@ -11,12 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from composer_hub import exits
 from composer_hub.hub import HubDestination, check_repo, check_visibility
-from composer_hub.named_files import text_of
-from composer_hub.train.presets import with_config_files
+from composer_hub.train.presets import read_config, with_config_files
 
 MOUNT = "/composer"
 """The mount path of a run's bucket inside a job."""
@@ -85,13 +82,7 @@ def _config(path: Any) -> dict[str, Any]:
         return {}
     if not _is_file(path):
         raise exits.UsageError(f"--config {path}: name a preset or a file.")
-    try:
-        values = yaml.safe_load(text_of(Path(path)))
-    except yaml.YAMLError as error:
-        raise exits.UsageError(f"{path} is not YAML: {error}") from error
-    if not isinstance(values, dict):
-        raise exits.UsageError(f"{path} must contain options, one `name: value` per line.")
-    return values
+    return read_config(Path(path))
 
 
 def _is_file(value: Any) -> bool:

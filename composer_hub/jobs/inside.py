@@ -46,7 +46,7 @@ def restore(api: HfApi, kept: str, work: Path) -> None:
 def save(api: HfApi, work: Path, kept: str) -> None:
     """Make the bucket equal to the folder, without unfinished checkpoints and hidden files; completion marks last."""
     skipped = [".*", "*/.*", *(f"{name}/*" for name in _checkpoints(work, complete=False))]
-    api.sync_bucket(str(work), kept, exclude=[*skipped, f"*/{COMPLETE}", "best.json", "*/best.json"], quiet=True)
+    api.sync_bucket(str(work), kept, exclude=[*skipped, f"*/{COMPLETE}"], quiet=True)
     api.sync_bucket(str(work), kept, exclude=skipped, delete=True, quiet=True)
 
 

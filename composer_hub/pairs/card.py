@@ -35,9 +35,9 @@ def example(outlines: Iterable[Pair], pairs: Iterable[Pair]) -> str:
     if pair is None:
         return ""
     tail = pair.prompt[-1:]
-    parts = [("The prompt ends with", "\n\n".join(f"[{one.role}] {_words(one)}" for one in tail))]
+    parts = [("The prompt ends with", "\n\n".join(f"[{one.role}] {words_of(one)}" for one in tail))]
     parts += [("`rejected`, the student", _calls(pair.rejected)), ("`chosen`, the teachers", _calls(pair.chosen))]
-    shown = "\n\n".join(f"{title}:\n\n{_fenced(text)}" for title, text in parts)
+    shown = "\n\n".join(f"{title}:\n\n{fenced(text)}" for title, text in parts)
     names = ", ".join(code(name) for name in pair.teachers)
     return (
         f"{shown}\n\nVotes: {pair.num_agree} of {pair.num_votes} teachers agree ({names}). Step {pair.index + 1} of "
@@ -154,7 +154,8 @@ def _panel_table(panel: Sequence[PanelTeacher], purchase: Purchase | None) -> st
 # ----------------------------------------------------------------------------------------------------- text of a pair
 
 
-def _words(message: Message) -> str:
+def words_of(message: Message) -> str:
+    """Return the text of a message with its calls."""
     return "\n".join(part for part in (message.content, _calls((message,))) if part)
 
 
@@ -163,7 +164,8 @@ def _calls(side: Sequence[Message]) -> str:
     return "\n".join(f"{call.name} {json.dumps(call.arguments, ensure_ascii=False)}" for call in calls)
 
 
-def _fenced(text: str) -> str:
+def fenced(text: str) -> str:
+    """Return text, cut in its middle if it is long, as a block of code that its own backticks do not end."""
     if len(text) > MAX_SHOWN:
         head, tail = text[: MAX_SHOWN // 2].rstrip(), text[-MAX_SHOWN // 2 :].lstrip()
         text = f"{head}\n… {len(text) - MAX_SHOWN:,} characters …\n{tail}"

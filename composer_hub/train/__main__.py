@@ -7,7 +7,7 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.local_hub.characters import visible
-from composer_hub.train.run.first_look import check_words
+from composer_hub.train.checks import check_words
 
 
 def main() -> int:

@@ -19,7 +19,7 @@ from composer_hub import exits
 COMPLETE = "COMPLETE.json"
 _MODEL = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
 # Only a resumed run needs these.
-_STATE = (COMPLETE, "trainer_state.json", "composer_state.json", "composer_teacher.safetensors", "best.json")
+_STATE = (COMPLETE, "trainer_state.json", "composer_state.json", "composer_teacher.safetensors")
 _NAME = re.compile(r"checkpoint-(\d+)")
 _FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # safetensors and torch do not raise OSError when a disk is full.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Literal
 
 from trl import GRPOConfig
 
@@ -13,10 +14,12 @@ class ComposerConfig(GRPOConfig):
 
     alpha_sdpo: float = field(default=0.0, metadata={"help": "Weight of the hint channel (0: off)."})
     beta_replay: float = field(default=0.0, metadata={"help": "Weight of the replay channel (0: off)."})
-    hint_source: str = field(
+    hint_source: Literal["rollouts", "traces", "both"] = field(
         default="rollouts", metadata={"help": "Source of hint sites: rollouts, traces (published ones) or both."}
     )
-    teacher: str = field(default="fixed", metadata={"help": "Model that reads the hint: fixed or live."})
+    teacher: Literal["fixed", "live"] = field(
+        default="fixed", metadata={"help": "Model that reads the hint: fixed or live."}
+    )
     hint_divergence: float = field(
         default=0.5, metadata={"help": "Divergence: 0 is KL(teacher, student), 1 the reverse, values between are JSD."}
     )
@@ -35,12 +38,11 @@ class ComposerConfig(GRPOConfig):
         default=10,
         metadata={"help": "Steps between measurements of uplift and gradient shares (0: none)."},
     )
-    optimizer: str = field(
+    optimizer: Literal["optim", "muon"] = field(
         default="optim",
         metadata={
             "help": "Optimizer: optim (the one that --optim names), or muon for the matrices inside the layers with "
             "AdamW for the rest.",
-            "choices": ["optim", "muon"],
         },
     )
     sync_every: int = field(
@@ -48,3 +50,17 @@ class ComposerConfig(GRPOConfig):
     )
     outer_lr: float = field(default=0.7, metadata={"help": "Learning rate of the step that an exchange takes."})
     outer_momentum: float = field(default=0.9, metadata={"help": "Nesterov momentum of that step."})
+
+    # TRL declares these as any text and refuses a wrong one in the first step.
+    loss_type: Literal["grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo"] = field(
+        default="dapo", metadata={"help": "Policy loss and its normalization, as GRPOConfig explains them."}
+    )
+    scale_rewards: Literal["group", "batch", "none"] = field(
+        default="group", metadata={"help": "Rewards are divided by the deviation of their group or batch, or not."}
+    )
+    importance_sampling_level: Literal["token", "sequence"] = field(
+        default="token", metadata={"help": "Level of the ratio of new to old policy."}
+    )
+    vllm_mode: Literal["server", "colocate"] = field(
+        default="colocate", metadata={"help": "vLLM on the same GPUs, or in a server of its own."}
+    )

@@ -16,9 +16,8 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
-from composer_hub.named_files import text_of
 from composer_hub.train import memory
-from composer_hub.train.presets import summary, with_launch_file
+from composer_hub.train.presets import read_config, summary, with_launch_file
 
 USUAL_GPU = 80.0
 
@@ -62,7 +61,7 @@ class Plan:
 
 def plan(path: Path, words: Sequence[str], *, accelerate: Sequence[str] = (), gpu_gib: float | None = None) -> Plan:
     """Return the plan of a config file with options that override it."""
-    options = {**_yaml(path), **options_of(words)}
+    options = {**read_config(path), **options_of(words)}
     options.setdefault("bf16", not options.get("use_cpu", False))
     setup = memory.Setup.of(options, launch_of(path, accelerate))
     model = options.get("model_name_or_path")
@@ -81,7 +80,7 @@ def plan(path: Path, words: Sequence[str], *, accelerate: Sequence[str] = (), gp
 def launch_of(path: Path, accelerate: Sequence[str]) -> dict[str, Any]:
     """Return the accelerate config of a launch, with the number of processes of its command line."""
     given = options_of(with_launch_file(path, accelerate))
-    launch = _yaml(Path(str(given["config_file"]))) if "config_file" in given else {}
+    launch = read_config(Path(str(given["config_file"]))) if "config_file" in given else {}
     return launch | {name: given[name] for name in ("num_processes",) if name in given}
 
 
@@ -125,16 +124,6 @@ def _shape(config: Mapping[str, Any], where: str) -> memory.Shape:
         return memory.Shape.of(config)
     except KeyError as error:
         raise exits.UsageError(f"{where} has no {error.args[0]}, so the model's memory cannot be told.") from error
-
-
-def _yaml(path: Path) -> dict[str, Any]:
-    try:
-        values = yaml.safe_load(text_of(path))
-    except (OSError, yaml.YAMLError) as error:
-        raise exits.UsageError(f"{path} cannot be read as YAML: {' '.join(str(error).split())}.") from error
-    if not isinstance(values, dict):
-        raise exits.UsageError(f"{path} holds no options. Write one per line, like max_steps: 20.")
-    return values
 
 
 def _words(change: Mapping[str, Any]) -> str:

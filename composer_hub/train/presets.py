@@ -1,12 +1,16 @@
-"""The presets of `configs/`, by name: what `composer-hub train` and `--config` may name instead of a file."""
+"""Config files of runs, and the presets of `configs/` that may be named instead of one. Imports no torch."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from composer_hub import exits
+from composer_hub.named_files import text_of
 
 
 def folder() -> Path:
@@ -53,12 +57,23 @@ def find_config(name: str) -> Path:
     return known[bare]
 
 
+def read_config(path: Path) -> dict[Any, Any]:
+    """Return the options of a config file."""
+    try:
+        values = yaml.safe_load(text_of(path))
+    except (OSError, yaml.YAMLError) as error:
+        raise exits.UsageError(f"{path} is not YAML: {' '.join(str(error).split())}.") from error
+    if not isinstance(values, dict):
+        raise exits.UsageError(f"{path} holds no options. Write one per line, like max_steps: 20.")
+    return values
+
+
 def with_config_files(words: Sequence[str]) -> list[str]:
-    """Return a training command line whose `--config` names an existing file."""
-    found = list(words)
-    for number, word in enumerate(words):
-        if word.startswith("--config="):
-            found[number] = f"--config={find_config(word.partition('=')[2])}"
-        elif word == "--config":
-            found[number + 1 : number + 2] = [str(find_config("".join(words[number + 1 : number + 2])))]
+    """Return a training command line whose `--config` names an existing file, as a word of its own."""
+    found: list[str] = []
+    for word in words:
+        found += ["--config", word.partition("=")[2]] if word.startswith("--config=") else [word]
+    for number, word in enumerate(found):
+        if word == "--config":
+            found[number + 1 : number + 2] = [str(find_config("".join(found[number + 1 : number + 2])))]
     return found

@@ -1,26 +1,22 @@
 """Watch-dogs: a band per metric, and an action if a run leaves it.
 
-In: the logged metrics of a run. Out: alarms (warn, halve a term's weight, stop), and the best checkpoint kept beside
-the last. A resumed run reads its log first, so its baselines are those of the start. The bands are in `bands`.
+In: the logged metrics of a run. Out: alarms (warn, halve a term's weight, stop). A resumed run reads its log first, so
+its baselines are those of the start. The bands are in `bands`.
 """
 
 from __future__ import annotations
 
-import json
 import math
-import shutil
 import statistics
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from accelerate.utils import broadcast_object_list
 from transformers import TrainerCallback
 
 from composer_hub.train.bands import BANDS, Band
-from composer_hub.train.checkpoints import link_or_copy
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,20 +91,18 @@ class Watchdog:
 
 
 class Watchdogs(TrainerCallback):
-    """Looks at each log, acts on alarms, and keeps the best checkpoint."""
+    """Looks at each log and acts on alarms."""
 
     def __init__(
         self,
         bands: Sequence[Band] = BANDS,
         *,
-        metric: str = "reward",
         turn_down: Callable[[str], Any] | None = None,  # takes the name of a term
     ) -> None:
         self.dogs = [Watchdog(band) for band in bands]
-        self.metric, self.turn_down = metric, turn_down
+        self.turn_down = turn_down
         self.alarms: list[Alarm] = []
         self.stopped_by: Alarm | None = None
-        self.since_save: list[float] = []
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         # The checkpoint already contains the effect of these alarms.
@@ -118,8 +112,6 @@ class Watchdogs(TrainerCallback):
     def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
         # Ranks may log different values, as step times; if one stopped alone, the others would wait for it forever.
         logs = broadcast_object_list([self._watched(logs or {})])[0]
-        if isinstance(logs.get(self.metric), (int, float)):
-            self.since_save.append(float(logs[self.metric]))
         for alarm in self._alarms(state.global_step, logs):
             self.alarms.append(alarm)
             if state.is_world_process_zero:
@@ -130,42 +122,8 @@ class Watchdogs(TrainerCallback):
             elif alarm.band.action == "halve" and self.turn_down is not None:
                 self.turn_down(alarm.band.term)
 
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        if self.since_save and state.is_world_process_zero:
-            score = statistics.fmean(self.since_save)
-            try:
-                keep_best(Path(args.output_dir), f"checkpoint-{state.global_step}", score, self.metric)
-            except OSError as error:
-                warnings.warn(f"The best checkpoint could not be kept: {error}. Training continues.", stacklevel=2)
-        self.since_save = []
-
     def _watched(self, logs: Mapping[str, Any]) -> dict[str, Any]:
-        return {name: logs[name] for name in (self.metric, *(dog.band.metric for dog in self.dogs)) if name in logs}
+        return {dog.band.metric: logs[dog.band.metric] for dog in self.dogs if dog.band.metric in logs}
 
     def _alarms(self, step: int, logs: Mapping[str, Any]) -> list[Alarm]:
         return [alarm for dog in self.dogs if (alarm := dog.look(step, logs))]
-
-
-def keep_best(output: Path, name: str, score: float, metric: str) -> bool:
-    """Keep a checkpoint as `best` if it beats the kept one; files are linked if the disk can do that."""
-    best, fresh, old = output / "best", output / ".best-fresh", output / ".best-old"
-    if old.is_dir() and not best.exists():
-        old.rename(best)  # a run ended between the two renames below
-    kept = best_of(output)
-    if math.isnan(score) or (kept is not None and kept["score"] >= score):
-        return False
-    for left_over in (fresh, old):
-        shutil.rmtree(left_over, ignore_errors=True)
-    shutil.copytree(output / name, fresh, copy_function=link_or_copy)
-    (fresh / "best.json").write_text(json.dumps({"checkpoint": name, "score": score, "metric": metric}))
-    if best.exists():
-        best.rename(old)
-    fresh.rename(best)
-    shutil.rmtree(old, ignore_errors=True)
-    return True
-
-
-def best_of(output: Path | str) -> dict[str, Any] | None:
-    """Return name, score and metric of the best checkpoint, or None."""
-    note = Path(output) / "best" / "best.json"
-    return json.loads(note.read_text()) if note.is_file() else None

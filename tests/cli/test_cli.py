@@ -116,7 +116,7 @@ def test_a_mistyped_command_suggests_the_one_that_was_meant(name: str) -> None:
     assert repr(last) in result.output.partition("Did you mean")[2], result.output
 
 
-# Training's own options are checked with its config; test_first_look has their suggestions.
+# Training's own options are checked with its config; tests/cli/test_train.py has their suggestions.
 @pytest.mark.parametrize("name", [name for name in ALL if name != "eval"])
 def test_a_mistyped_option_suggests_the_one_that_was_meant(name: str) -> None:
     for option in (long for param in ALL[name].params for long in param.opts if long.startswith("--")):

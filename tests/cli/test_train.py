@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -14,9 +17,8 @@ import pytest
 import yaml
 
 from composer_hub import exits
+from composer_hub.train.checks import _PACKAGES, check_words, known_options, missing_packages
 from composer_hub.train.presets import find_config, presets, with_config_files
-from composer_hub.train.run.checks import _PACKAGES, missing_packages
-from composer_hub.train.run.first_look import known_options, mistakes
 from tests.cli.conftest import ROOT, Command
 
 
@@ -48,7 +50,7 @@ def test_a_file_comes_before_a_preset_of_its_name(tmp_path: Path, monkeypatch: p
 def test_config_options_lead_to_files_wherever_they_stand() -> None:
     tiny = str(presets()["tiny"])
     assert with_config_files(["--a", "--config", "tiny", "--b"]) == ["--a", "--config", tiny, "--b"]
-    assert with_config_files(["--config=tiny", "x"]) == [f"--config={tiny}", "x"]
+    assert with_config_files(["--config=tiny", "x"]) == ["--config", tiny, "x"]
     with pytest.raises(exits.UsageError, match="no config file ''"):
         with_config_files(["--a", "--config"])
 
@@ -73,22 +75,52 @@ def test_a_plain_installation_lists_presets_and_names_what_training_needs(tmp_pa
     assert run.stdout.split() == list(presets()), run.stderr
 
 
-def test_every_mistake_of_a_command_line_is_named_before_torch_is_imported(tmp_path: Path) -> None:
-    words = (
-        "--max_steps many --colour blue --bf16 perhaps --beta_replay 1 --tasks none.jsonl --environment nowhere "
-        "--save_total_limit 1 --rewards nowhere.at_all:score"
-    )
-    line = "import sys; sys.modules['torch'] = None; from composer_hub.train.run.first_look import check_words as look"
+WRONG = {  # one mistake each -> its sentence
+    "--max_steps many": "max_steps is a whole number, not 'many'",
+    "--colour blue": "There is no option --colour",
+    "--learning_rat 3": "There is no option --learning_rat; did you mean learning_rate?",
+    "--bf16 perhaps": "bf16 is true or false, not 'perhaps'",
+    "--teacher foo": "teacher is one of fixed, live, not 'foo'",
+    "--optimizer lion": "optimizer is one of optim, muon, not 'lion'",
+    "--rounds 0": "rounds is 1 or more, not 0",
+    "--optim adamv_torch": "optim 'adamv_torch' is none of its 41 choices; did you mean adamw_torch?",
+    "--loss_type nope": "loss_type is one of grpo, bnpo, ",
+    "--lr_scheduler_type zigzag": "lr_scheduler_type is one of linear, cosine, ",
+    "--save_strategy sometimes": "save_strategy is one of no, steps, epoch, best, not 'sometimes'",
+    "--dtype int3": "dtype is one of auto, bfloat16, float16, float32, not 'int3'",
+    "--beta_replay 1": "beta_replay is set without pairs",
+    "--tasks none.jsonl": "no file of tasks none.jsonl",
+    "--environment nowhere": "no environment 'nowhere'",
+    "--rewards nowhere.at_all:score": "nowhere.at_all:score",
+    "--save_total_limit 1": "save_total_limit is 2 or more, not 1",
+    "--num_generations 7": "A generation batch of 64 rollouts is not a multiple of num_generations (7)",
+    "--push_to_hub": "push_to_hub makes many commits without a tag",
+    "--chat_template_kwargs {": "chat_template_kwargs is {, which is not JSON",
+}
+
+
+def test_every_mistake_of_a_command_line_is_named_before_torch_is_imported() -> None:
+    line = "import sys; sys.modules['torch'] = None; from composer_hub.train.checks import check_words as look"
     run = subprocess.run(
-        [sys.executable, "-c", f"{line}; look(sys.argv[1:])", "--config", "tiny", *words.split()],
+        [sys.executable, "-c", f"{line}; look(sys.argv[1:], 1)", "--config", "tiny", *" ".join(WRONG).split()],
         capture_output=True, text=True, env=os.environ | {"PYTHONPATH": str(ROOT)},
     )  # fmt: skip
-    for sentence in (
-        "8 options cannot work", "There is no option --colour", "max_steps is a whole number, not 'many'",
-        "bf16 is true or false, not 'perhaps'", "beta_replay is set without pairs", "no file of tasks none.jsonl",
-        "no environment 'nowhere'", "Keep 2 or more", "nowhere.at_all:score",
-    ):  # fmt: skip
-        assert sentence in run.stderr
+    assert f"{len(WRONG)} options cannot work" in run.stderr
+    assert [sentence for sentence in WRONG.values() if sentence not in run.stderr] == []
+
+
+@pytest.mark.parametrize("words", WRONG)
+def test_a_single_mistake_is_one_sentence(words: str) -> None:
+    with pytest.raises(exits.UsageError) as caught:
+        check_words(["--config", "tiny", *words.split()], num_processes=1)
+    assert WRONG[words] in str(caught.value)
+    assert "options cannot work" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", [name for name, option in known_options().items() if option.choices])
+def test_every_option_with_choices_refuses_another_one(name: str) -> None:
+    with pytest.raises(exits.UsageError, match=f"{name} .*(is one of|is none of its)"):
+        check_words(["--config", "tiny", f"--{name}", "no such thing"])
 
 
 @pytest.mark.parametrize("option", sorted(_PACKAGES))
@@ -103,31 +135,48 @@ def test_a_package_that_an_option_needs_and_that_is_missing_is_one_sentence(opti
 
 
 def test_the_options_read_from_source_are_those_of_the_classes() -> None:
-    options_module = pytest.importorskip("composer_hub.train.run.options")
-    assert set(known_options()) == options_module.option_names()
+    kinds = pytest.importorskip("composer_hub.train.run.options")._KINDS
+    assert set(known_options()) == {field.name for kind in kinds for field in dataclasses.fields(kind)}
+
+
+def test_the_choices_are_those_that_the_parser_and_trl_know() -> None:
+    options = pytest.importorskip("composer_hub.train.run.options")
+    trl = pytest.importorskip("trl")
+    parser = trl.TrlParser(list(options._KINDS))
+    parsed = {action.dest: tuple(map(str, action.choices)) for action in parser._actions if action.choices}
+    known = {name: one.choices for name, one in known_options().items() if one.choices}
+    assert known == {
+        name: choices for name, choices in parsed.items() if name not in ("log_level", "log_level_replica")
+    }
+    compared = re.findall(r"self\.loss_type (?:==|in) (\[[^]]+\]|\"\w+\")", inspect.getsource(trl.GRPOTrainer))
+    assert {name for one in compared for name in re.findall(r'"(\w+)"', one)} == set(parsed["loss_type"])
 
 
 @pytest.mark.parametrize(
-    ("words", "value"),
+    ("words", "sentence"),
     [
-        ("--max_steps 3", 3),
-        ("--max-steps=3", 3),
+        ("--max_steps 3", ""),
+        ("--max-steps=3", ""),
         ("--max_steps 3.5", "whole number"),
         ("--max_steps inf", "whole number"),
         ("--alpha_sdpo nan", "alpha_sdpo is a number, not 'nan'"),
         ("--learning_rate -1", "learning_rate is 0 or more, not -1"),
         ("--hint_divergence 7", "hint_divergence is between 0 and 1, not 7"),
-        ("--no_bf16", "fine"),
-        ("--rewards a:b c:d --max_steps 3", 3),
+        ("--no_bf16", ""),
+        ("--max_step 3", "no option --max_step; did you mean max_steps"),
+        ("--rewards a:b c:d --max_steps 3", "a:b cannot be imported"),
+        ("--max_steps 3 4", "There is no option 4"),
+        ("--max_steps", "max_steps is a whole number, not ''"),
+        ("--repo", "repo is a text, not ''"),
     ],
 )
-def test_words_are_read_as_argparse_reads_them(words: str, value: object) -> None:
-    common = ["--model_name_or_path", "small", "--environment", "desk", "--use_cpu"]
-    found = " ".join(mistakes([*common, *words.split()]))
-    if isinstance(value, str):
-        assert value in found or (value == "fine" and not found)
-    else:
-        assert "max_steps" not in found
+def test_words_are_read_as_argparse_reads_them_but_never_abbreviated(words: str, sentence: str) -> None:
+    line = ["--model_name_or_path", "small", "--environment", "desk", "--use_cpu", "--bf16", "false", *words.split()]
+    if not sentence:
+        check_words(line)
+        return
+    with pytest.raises(exits.UsageError, match=sentence):
+        check_words(line)
 
 
 # As `accelerate launch`: it waits for training, a signal ends it with a traceback, and so does a code of training.

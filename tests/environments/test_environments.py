@@ -30,7 +30,7 @@ from composer_hub.environments.desk import Desk, tasks  # noqa: E402
 from composer_hub.environments.rewards import checked_reward, one_by_one  # noqa: E402
 from composer_hub.hub import FolderDestination  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
-from composer_hub.train.run.config_file import RunError  # noqa: E402
+from composer_hub.train.checks import TrainerError  # noqa: E402
 from composer_hub.train.run.export import read_rollouts  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
 from composer_hub.train.run.options import parse, settings_of  # noqa: E402
@@ -165,7 +165,7 @@ def test_a_run_ends_when_every_episode_of_a_batch_is_lost(world: Any, tmp_path: 
 
 
 def test_fewer_tasks_than_one_batch_needs_are_refused(world: Any, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="One generation batch takes 4 tasks, but there are only 3"):
+    with pytest.raises(TrainerError, match="One generation batch takes 4 tasks, but there are only 3"):
         run(parse(words(world, tmp_path, "--environment", "desk", "--num_tasks", "3")))
 
 

@@ -18,12 +18,12 @@ from click.testing import CliRunner
 from composer_hub import exits
 from composer_hub.cli.evaluate import evaluate
 from composer_hub.environments import open_sandbox
-from composer_hub.hub import Card, FolderDestination, Table, publish, publish_model
+from composer_hub.hub import Card, FolderDestination, Parent, Table, publish, publish_model
 from composer_hub.records import Task, features_of, to_row
 from composer_hub.tasks.dataset import bundle_features, bundle_row
 from composer_hub.tasks.make import Bundle
 from composer_hub.train.evals import pass_rate
-from composer_hub.train.run.card_use import quick_start
+from composer_hub.train.run.card import ModelFacts, quick_start
 from composer_hub.train.run.evaluate import Evaluation, with_evaluation
 from composer_hub.train.tiny import small_model
 from tests.environments.toy import TOYS
@@ -56,17 +56,45 @@ def test_a_new_measurement_comes_first_and_the_same_one_replaces_its_line() -> N
     assert with_evaluation("# model\n", first).endswith(f"| measured on | {first.source} |\n")
 
 
-def test_the_quick_start_of_a_card_is_python_with_the_schemas_of_the_tools() -> None:
+@pytest.mark.parametrize(
+    ("kind", "loaded"),
+    [
+        ("model", 'AutoPeftModelForCausalLM.from_pretrained("me/model", revision="run-1")'),
+        ("package", 'AutoModelForCausalLM.from_pretrained(small_folder("small"))'),
+        ("folder", 'AutoModelForCausalLM.from_pretrained("small")'),
+    ],
+)
+def test_the_quick_start_of_a_card_is_python_with_the_tools_and_a_task(kind: str, loaded: str) -> None:
     tools = [{"type": "function", "function": {"name": "look", "description": 'Say "x"\n or \\n.'}}]
+    prompt = [{"role": "user", "content": "3+4 ```"}]
     for given in (tools, tools * 60):
-        code = quick_start("me/model", "run-1", given, is_adapter=True).strip("`").removeprefix("python\n")
-        line = code[code.index("tools = ") : code.index("messages = ")]
+        facts = ModelFacts(
+            "me/model", "1", "mit", Parent("base model", "small", "c0", kind), tools=given, is_adapter=True,
+            example={"prompt": prompt},
+        )  # fmt: skip
+        code = quick_start(facts).strip("`").removeprefix("python\n")
         space: dict[str, Any] = {"json": json}
-        exec(line, space)
+        exec(code[code.index("tools = ") : code.index("inputs = ")], space)
         assert space["tools"] == (given if len(given) == 1 else [])
+        assert space["messages"] == prompt
         compile(code, "card", "exec")
-        assert 'AutoPeftModelForCausalLM.from_pretrained("me/model", revision="run-1")' in code
-        assert "look" in line
+        assert loaded in code
+        assert "look" in code
+
+
+@pytest.mark.parametrize(
+    ("more", "source"),
+    [
+        ({}, ("runs/one/final", "")),
+        ({"repo": "me/model"}, ("me/model", "run-1")),
+        ({"is_finished": False, "num_steps": 4}, ("runs/one/checkpoint-4", "")),
+        ({"is_finished": False, "num_steps": 4, "repo": "me/model"}, ("runs/one/checkpoint-4", "")),
+        ({"is_finished": False, "num_steps": 4, "checkpoints_repo": "me/steps"}, ("me/steps", "run-1-step-4")),
+    ],
+)
+def test_a_card_loads_what_can_be_loaded(more: dict[str, Any], source: tuple[str, str]) -> None:
+    facts = ModelFacts("one", "1", "mit", Parent("base model", "small", "d0", "folder"), output="runs/one")
+    assert dataclasses.replace(facts, **more).source == source
 
 
 def test_a_published_model_is_evaluated_on_coding_tasks_that_have_a_test_split_only(

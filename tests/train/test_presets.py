@@ -12,11 +12,14 @@ import yaml
 pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+from trl import TrlParser
+
+from composer_hub.train.checks import all_values, problems, read_words
 from composer_hub.train.memory import Setup
 from composer_hub.train.presets import folder, presets
-from composer_hub.train.run.checks import check_options
 from composer_hub.train.run.options import parse
 
+PARTS = ("sources", "evals", "publishing", "launch", "config", "model")
 ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
 FOR_GPUS = [
     "lora-1gpu", "qlora-24gb", "full-8gpu-fsdp2", "zero2", "vllm-colocate", "vllm-server", "long-context-32k", "coding",
@@ -27,6 +30,8 @@ FOR_GPUS = [
 def test_a_preset_is_read_without_an_option_that_is_not_there(name: str, tmp_path: Path) -> None:
     values = yaml.safe_load(presets()[name].read_text())
     words = ["--config", name, "--output_dir", str(tmp_path / "run"), *ON_CPU]
+    if "model_name_or_path" not in values:
+        words += ["--model_name_or_path", "small"]
     if values.get("beta_replay"):
         words += ["--pairs", "me/pairs@v1.0.0"]
     if values.get("hint_source", "rollouts") != "rollouts":
@@ -37,12 +42,10 @@ def test_a_preset_is_read_without_an_option_that_is_not_there(name: str, tmp_pat
     if values.get("environment") == "coding":
         words += ["--tasks", "me/tasks@v1.0.0"]
     options = parse(words)
-    check_options(options)
-    kinds = (options.config, options.model, options.sources, options.launch, options.publishing, options.evals)
-    given = {name: found for kind in kinds for name, found in vars(kind).items()}
-    for key, value in values.items():
-        if key not in ("use_cpu", "bf16", "output_dir", "environment", "report_to"):
-            assert given[key] == value or str(given[key]) == str(value), key
+    assert [found for found in problems(all_values(read_words(words)[0])) if "not installed" not in found] == []
+    parser = TrlParser([type(getattr(options, part)) for part in PARTS])
+    for part, parsed in zip(PARTS, parser.parse_args_and_config(words), strict=True):
+        assert vars(getattr(options, part)) == vars(parsed)
 
 
 @pytest.mark.parametrize("name", FOR_GPUS)
@@ -57,3 +60,14 @@ def test_the_plan_has_the_trainers_own_defaults() -> None:
     for field in dataclasses.fields(Setup):
         if field.name in known and field.name not in ("bf16", "steps_per_generation"):
             assert field.default == known[field.name], field.name
+
+
+@pytest.mark.parametrize("name", presets())
+def test_a_preset_has_the_weight_that_was_shown_and_says_if_its_learning_rate_was_not(name: str) -> None:
+    text = presets()[name].read_text()
+    values = yaml.safe_load(text)
+    if not values.get("alpha_sdpo") and not values.get("beta_replay"):
+        return
+    assert values.get("alpha_sdpo", 0.5) == 0.5
+    comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    assert "No run has shown" in comment or "first_run.md shows" in comment

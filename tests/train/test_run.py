@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
+
 from composer_hub import exits  # noqa: E402
 from composer_hub.hub import (  # noqa: E402
     FolderDestination,
@@ -19,12 +21,11 @@ from composer_hub.hub import (  # noqa: E402
     load_traces,
 )
 from composer_hub.records import states  # noqa: E402
+from composer_hub.train.checks import TrainerError, known_options  # noqa: E402
 from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
-from composer_hub.train.run.checks import keep_metrics_private  # noqa: E402
-from composer_hub.train.run.config_file import RunError  # noqa: E402
 from composer_hub.train.run.finish import config_file  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
-from composer_hub.train.run.options import option_names, parse, settings_of  # noqa: E402
+from composer_hub.train.run.options import keep_metrics_private, parse, settings_of  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 
 TASKS = "--tasks composer_hub.environments.desk:tasks "
@@ -49,6 +50,22 @@ def test_the_published_model_loads_and_names_its_inputs_but_no_local_folder(shel
     assert not list(folder.glob("*.bin"))
 
 
+def test_the_script_of_a_card_asks_a_task_of_the_run_and_prints_what_the_card_shows(
+    shelf: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder = shelf / "hub" / "me" / "model"
+    card = (folder / "README.md").read_text()
+    run_id = json.loads((folder / "composer_run.json").read_text())["run_id"]
+    script = re.search(r"```python\n(.*?)```", card, re.DOTALL)
+    assert script is not None
+    assert re.search(r'"content": "\d\+\d"', script[1])
+    exec(script[1].replace(f'"me/model", revision="run-{run_id}"', repr(str(folder))), {})
+    answer = capsys.readouterr().out.strip()
+    assert f"it printed:\n\n```text\n{answer}\n```" in card
+    rollout = card.partition("A rollout of the model after 4 steps")[2].partition("\n## ")[0]
+    assert re.search(r"reward: `Desk` [01]\.\n\n```text\nuser: \d\+\d\nassistant: ", rollout)
+
+
 def test_a_finished_run_resumed_only_publishes_what_is_missing(shelf: Path, world: Any) -> None:
     where = FolderDestination(shelf / "hub")
     before = where.resolve("me/model", "main", "model")
@@ -71,7 +88,7 @@ def test_every_rollout_is_published_as_a_trace_with_its_tokens(shelf: Path) -> N
 
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(shelf: Path, world: Any) -> None:
-    with pytest.raises(RunError, match="--resume"):
+    with pytest.raises(TrainerError, match="--resume"):
         run(parse(arguments(world, shelf, "whole")))
 
 
@@ -88,7 +105,7 @@ def test_a_run_from_another_model_refuses_the_published_log_probs(shelf: Path, w
 def test_every_preset_has_only_known_options_and_can_be_pinned(path: Path) -> None:
     import yaml
 
-    assert set(yaml.safe_load(path.read_text())) <= option_names()
+    assert set(yaml.safe_load(path.read_text())) <= set(known_options())
     options = parse(["--config", str(path), "--bf16", "false", "--use_cpu", "true"])
     assert options.given["output_dir"] == options.config.output_dir
     assert yaml.safe_load(config_file(settings_of(options.given, {"pairs": "a/b@sha"})))["pairs"] == "a/b@sha"
@@ -166,7 +183,7 @@ def test_an_unusable_model_folder_is_refused(world: Any, tmp_path: Path) -> None
 
 def test_a_dataset_of_other_rows_is_not_used_as_pairs(shelf: Path, world: Any) -> None:
     words = arguments(world, shelf, "no_pairs", "--pairs", "me/rollouts@main")
-    with pytest.raises(RunError, match=r"me/rollouts holds no preference pairs: .*pairs build"):
+    with pytest.raises(TrainerError, match=r"me/rollouts holds no preference pairs: .*pairs build"):
         run(parse(words))
 
 

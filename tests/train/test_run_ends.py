@@ -26,13 +26,12 @@ from composer_hub import exits  # noqa: E402
 from composer_hub.hints.writers import SiteContext  # noqa: E402
 from composer_hub.records import Hint  # noqa: E402
 from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, step_of, torn  # noqa: E402
+from composer_hub.train.checks import TrainerError  # noqa: E402
 from composer_hub.train.finite import FiniteGuard, NotFinite  # noqa: E402
-from composer_hub.train.run.config_file import RunError  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402
 from composer_hub.train.run.preflight import preflight, unfit_writers  # noqa: E402
-from composer_hub.train.run.record import RunRecord  # noqa: E402
-from composer_hub.train.run.resume import held  # noqa: E402
+from composer_hub.train.run.record import RunRecord, held  # noqa: E402
 from composer_hub.train.uplift import WriterUplift  # noqa: E402
 from tests.train.test_trainer import batch_of  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
@@ -120,7 +119,7 @@ def test_a_run_that_ends_early_releases_its_environments(
 
 def test_a_second_run_in_the_same_folder_is_refused(shelf: Path, world: Any) -> None:
     options = parse(arguments(world, shelf, "busy"))
-    with held(options.output, is_main=True), pytest.raises(RunError, match="Another run trains in"):
+    with held(options.output, is_main=True), pytest.raises(TrainerError, match="Another run trains in"):
         run(options)
     with held(options.output, is_main=True):
         pass  # it was given back
@@ -129,7 +128,7 @@ def test_a_second_run_in_the_same_folder_is_refused(shelf: Path, world: Any) -> 
 def test_an_output_folder_that_cannot_be_made_is_one_sentence(shelf: Path, world: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     options = parse(arguments(world, shelf, "nowhere", "--output_dir", str(tmp_path / "file" / "run")))
-    with pytest.raises(RunError, match="cannot be written"):
+    with pytest.raises(TrainerError, match="cannot be written"):
         run(options)
 
 
@@ -176,7 +175,7 @@ def test_a_run_that_a_watch_dog_ended_is_unfinished_and_can_be_resumed(
     assert "grad_norm is" in message
     assert "checkpoint-2" in message  # the best one
     assert last_complete(folder) == folder / "checkpoint-3"
-    assert (folder / "best" / COMPLETE).is_file()
+    assert (folder / "checkpoint-2" / COMPLETE).is_file()
     assert not (folder / "final").exists()
     assert record_of(folder)["launches"][-1]["exit_code"] == exits.REFUSED
 
@@ -235,7 +234,7 @@ def test_a_loss_or_gradient_that_is_not_finite_ends_the_run_unless_a_scaler_skip
     ],
 )
 def test_a_run_is_not_resumed_with_other_mathematics_or_data(shelf: Path, world: Any, more: str, message: str) -> None:
-    with pytest.raises(RunError, match=message) as caught:
+    with pytest.raises(TrainerError, match=message) as caught:
         run(parse(arguments(world, shelf, "whole", "--resume", "true", *more.split())))
     assert "another output_dir" in str(caught.value)
 

@@ -21,7 +21,7 @@ from composer_hub.local_hub.server import start_server  # noqa: E402
 from composer_hub.records import Pair, features_of, to_row  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402
-from composer_hub.train.run.push import Pusher  # noqa: E402
+from composer_hub.train.run.publisher import Pusher  # noqa: E402
 from tests.factories import make_pair  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 import statistics
 import warnings
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-pytest.importorskip("transformers")
+pytest.importorskip("trl")
+
+from transformers import TrainerState
 
 from composer_hub.train.bands import BANDS, Band, BandError, bands_of
-from composer_hub.train.watchdogs import Watchdog, Watchdogs, keep_best
+from composer_hub.train.run.trainer import BestCheckpoint
+from composer_hub.train.watchdogs import Watchdog, Watchdogs
 
 
 def alarms(band: Band, values: list[Any], **options: Any) -> list[int]:
@@ -177,36 +178,14 @@ def test_a_resumed_run_keeps_the_baselines_of_its_start() -> None:
     assert [alarm.step for alarm in whole.alarms] == [alarm.step for alarm in resumed.alarms] == [7]
 
 
-def checkpoint(folder: Path, step: int) -> str:
-    home = folder / f"checkpoint-{step}"
-    home.mkdir()
-    (home / "weights").write_text(str(step))
-    return home.name
-
-
-def test_the_best_checkpoint_outlives_the_ones_after_it(tmp_path: Path) -> None:
-    scores = [0.2, 0.6, 0.1, math.nan, 0.6]
-    kept = [keep_best(tmp_path, checkpoint(tmp_path, step), score, "reward") for step, score in enumerate(scores)]
-    assert kept == [True, True, False, False, False]
-    assert (tmp_path / "best" / "weights").read_text() == "1"
-    assert json.loads((tmp_path / "best" / "best.json").read_text())["score"] == 0.6
-    assert not (tmp_path / "checkpoint-1" / "best.json").exists()
-
-
-def test_a_best_checkpoint_is_not_lost_between_two_renames(tmp_path: Path) -> None:
-    keep_best(tmp_path, checkpoint(tmp_path, 1), 0.5, "reward")
-    (tmp_path / "best").rename(tmp_path / ".best-old")  # the run ended here
-    assert not keep_best(tmp_path, checkpoint(tmp_path, 2), 0.4, "reward")
-    assert (tmp_path / "best" / "weights").read_text() == "1"
-
-
-def test_a_save_is_judged_by_the_rewards_since_the_last_one(tmp_path: Path) -> None:
-    dogs = Watchdogs(())
-    args = SimpleNamespace(output_dir=str(tmp_path))
-    for step, rewards in ((1, [0.2, 0.4]), (2, [0.9]), (3, [])):
-        checkpoint(tmp_path, step)
-        state = SimpleNamespace(global_step=step, is_world_process_zero=True)
+def test_the_best_save_has_the_highest_mean_reward_since_the_one_before_it() -> None:
+    best, state = BestCheckpoint(), TrainerState()
+    names = []
+    for step, rewards in enumerate([[], [0.0], [0.0], [0.2, 0.6], [0.3], [math.nan, 0.9], [0.4], [0.5, 0.5]]):
         for reward in rewards:
-            dogs.on_log(args, state, None, logs={"reward": reward})
-        dogs.on_save(args, state, None)
-    assert json.loads((tmp_path / "best" / "best.json").read_text())["checkpoint"] == "checkpoint-2"
+            best.on_log(None, state, None, logs={"reward": reward})
+        best.on_log(None, state, None, logs={"loss": 9.0})
+        state.global_step = step
+        best.on_saving(state)
+        names.append(state.best_global_step)
+    assert names == [None, 1, 1, 3, 3, 3, 3, 7]

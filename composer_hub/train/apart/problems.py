@@ -8,22 +8,16 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.hub import check_repo
 
-OPTIMIZERS = ("optim", "muon")
-
 
 def problems(values: Mapping[str, Any]) -> Iterator[str]:
     """Yield a sentence for each option that cannot work."""
-    if values["optimizer"] not in OPTIMIZERS:
-        yield f"optimizer is one of {', '.join(OPTIMIZERS)}, not {values['optimizer']!r}."
     if values["optimizer"] == "muon" and values["use_peft"]:
         yield (
             "Muon orthogonalizes the step of a whole matrix, but LoRA trains its two factors. Set use_peft to false, "
             "or optimizer to optim."
         )
-    if values["sync_every"] < 0:
-        yield "sync_every is 0 (DDP) or more."
-    if values["outer_lr"] < 0 or not 0 <= values["outer_momentum"] < 1:
-        yield "outer_lr is 0 or more, and outer_momentum at least 0 and below 1."
+    if values["outer_momentum"] == 1:
+        yield "outer_momentum is below 1."
     if values["federation"]:
         yield from _federation(values)
     elif values["worker"]:
@@ -45,7 +39,5 @@ def _federation(values: Mapping[str, Any]) -> Iterator[str]:
         yield "The workers of a federation meet at a Hub, not in a folder. Set --to local or hub."
     if values["federation"] in (values["repo"], values["checkpoints_repo"]):
         yield "federation is the repository of another kind of model. Name one that nothing else publishes to."
-    if min(values["workers"], values["rounds"]) < 1 or values["round_minutes"] < 0:
-        yield "workers and rounds are 1 or more, and round_minutes 0 or more."
-    elif values["max_steps"] < 1 or values["max_steps"] % values["rounds"]:
+    if values["max_steps"] < 1 or (values["rounds"] > 0 and values["max_steps"] % values["rounds"]):
         yield f"max_steps is {values['max_steps']}, which {values['rounds']} rounds cannot share. Set a multiple."

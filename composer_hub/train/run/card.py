@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from composer_hub.hub import Parent, card_template
-from composer_hub.train.run.card_use import citations, example_hint, intended_use, oracles_text, quick_start
+from composer_hub.output import plural
+from composer_hub.pairs.card import fenced
 from composer_hub.train.run.plots import RunPlot, series
 
 _COURSE = {
@@ -38,6 +41,12 @@ _WRITERS = {
     "channel/hint/writer/": "",
     "channel/hint_traces/writer/": " in traces",
 }  # prefix of the metrics -> suffix of the table's title
+_WORKS = {
+    "policy": "GRPO: [DeepSeekMath](https://arxiv.org/abs/2402.03300)",
+    "hint": "self-distillation from feedback: [SDPO](https://arxiv.org/abs/2601.20802)",
+    "replay": "preferences: [DPO](https://arxiv.org/abs/2305.18290)",
+}
+_MAX_SHOWN = 3_000  # characters of tools, a prompt or a rollout
 _ALARMS = 5  # further ones are only counted
 _WINDOW = 5  # log lines averaged at each end; fewer if the two ends would overlap
 
@@ -50,6 +59,8 @@ class ModelFacts:
     run_id: str
     license: str
     base: Parent
+    output: str = ""  # folder of the run
+    checkpoints_repo: str = ""
     parents: tuple[Parent, ...] = ()  # data
     weights: Mapping[str, float] = field(default_factory=dict)  # channel -> weight
     teacher: str = ""
@@ -71,14 +82,24 @@ class ModelFacts:
     num_steps: int = 0
     versions: Mapping[str, str] = field(default_factory=dict)
     reproduce: str = ""
-    best: Mapping[str, Any] | None = None  # checkpoint, score and metric of the best one
+    best: tuple[str, float | None] | None = None  # the best checkpoint and its mean reward
     alarms: Sequence[str] = ()  # of the watch-dogs
     preflight: Sequence[Mapping[str, Any]] = ()  # effect of the hints before training, by writer and kind
     retries: Sequence[Mapping[str, Any]] = ()  # retries of failed turns before training, by writer and kind
     tags: tuple[str, ...] = ()
     tools: Sequence[Mapping[str, Any]] = ()  # JSON schemas of the environment's tools
     example_hint: Mapping[str, Any] | None = None  # text, writer and kind
+    example: Mapping[str, Any] | None = None  # a rollout: prompt, messages, rewards, step; the answer of the script
     base_license: str = ""  # as the base model's card names it
+
+    @property
+    def source(self) -> tuple[str, str]:
+        """Return the repository that this model can be loaded from and its tag, or a folder of this machine."""
+        if self.is_finished and "/" in self.repo:
+            return self.repo, f"run-{self.run_id}"
+        if not self.is_finished and self.checkpoints_repo:
+            return self.checkpoints_repo, f"run-{self.run_id}-step-{self.num_steps}"
+        return f"{self.output}/{'final' if self.is_finished else f'checkpoint-{self.num_steps}'}", ""
 
 
 def model_card(facts: ModelFacts) -> str:
@@ -97,7 +118,7 @@ def model_card(facts: ModelFacts) -> str:
                 ],
             )
         ),
-        quick_start=quick_start(facts.repo, f"run-{facts.run_id}", facts.tools, is_adapter=facts.is_adapter),
+        quick_start=quick_start(facts) + answer(facts.example) + rollout(facts.example),
         intended_use=intended_use(facts.environment),
         citations=citations(facts.weights),
         options=_options(facts.options),
@@ -150,6 +171,11 @@ def _data(facts: ModelFacts) -> str:
         for parent in (facts.base, *facts.parents)
     ]
     parts = [_table("role | type | repository | tag | revision", "|---|---|---|---|---|", rows)]
+    if facts.base.type == "package":
+        line = f'from composer_hub.train.tiny import small_folder; print(small_folder("{facts.base.repo}"))'
+        parts.append(f"The base model is part of composer-hub: `python -c '{line}'` prints its folder.")
+    elif facts.base.type == "folder":
+        parts.append("The base model was a folder of the run's machine. Its revision is the digest of its weights.")
     if sites := facts.hinted_steps.get("sites"):
         num_exact = facts.hinted_steps.get("as_sampled", 0)
         parts.append(
@@ -159,6 +185,13 @@ def _data(facts: ModelFacts) -> str:
         if left_out := ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items()):
             parts.append(f"{noun} left out: {left_out}.")
     return "\n\n".join(parts)
+
+
+def oracles_text(oracles: tuple[int, int]) -> str:
+    """Say how many tasks have a hidden oracle."""
+    number, tasks = oracles
+    rest = "" if number == tasks else " Visible tests alone decide the others, and a forged report passes them."
+    return f"{number:,} of {plural(tasks, 'task')} have a hidden oracle.{rest}"
 
 
 def _method(facts: ModelFacts) -> list[str]:
@@ -230,11 +263,12 @@ def _retries(lines: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _best(facts: ModelFacts) -> str:
-    if not (best := facts.best):
+    if facts.best is None:
         return ""
+    name, score = facts.best
     return (
-        f"\n\nThe best checkpoint was `{best['checkpoint']}` (mean {best['metric']} {best['score']:.3g} since the save "
-        f"before it); this is step {facts.num_steps:,}."
+        f"\n\nThe best checkpoint was `{name}` (mean reward {score:.3g} since the save before it); this is step "
+        f"{facts.num_steps:,}."
     )
 
 
@@ -301,3 +335,104 @@ def _observed(facts: ModelFacts) -> str:
     if len(reward) > 1 and reward[-1] < reward[0]:
         notes.append(f"the mean reward ended lower ({reward[-1]:.3g}) than it began ({reward[0]:.3g}).")
     return "\n".join(f"- **In this run** {note}" for note in notes)
+
+
+# --------------------------------------------------------------------------------- for people who want to use the model
+
+
+def quick_start(facts: ModelFacts) -> str:
+    """Return a script that loads the model, offers it the tools it was trained with, and asks it a task of the run."""
+    name, tag = facts.source
+    place = f'"{name}"' + (f', revision="{tag}"' if tag else "")
+    names = ", ".join(str(tool.get("function", tool).get("name", "")) for tool in facts.tools)
+    prompt = facts.example["prompt"] if facts.example else [{"role": "user", "content": "Your task"}]
+    imports, load = "from transformers import AutoModelForCausalLM, AutoTokenizer", ""
+    if not facts.is_adapter:
+        load = f"model = AutoModelForCausalLM.from_pretrained({place})"
+    elif facts.base.type == "model":
+        imports = "from peft import AutoPeftModelForCausalLM\nfrom transformers import AutoTokenizer"
+        load = f"model = AutoPeftModelForCausalLM.from_pretrained({place})"
+    else:
+        of_the_package = facts.base.type == "package"
+        base = f'small_folder("{facts.base.repo}")' if of_the_package else f'"{facts.base.repo}"'
+        imports += (
+            "\nfrom peft import PeftModel" + "\n\nfrom composer_hub.train.tiny import small_folder" * of_the_package
+        )
+        load = f"base = AutoModelForCausalLM.from_pretrained({base})\nmodel = PeftModel.from_pretrained(base, {place})"
+    return f"""```python
+import json
+
+{imports}
+
+{load}
+tokenizer = AutoTokenizer.from_pretrained({place})
+tools = {_json_literal(facts.tools, f"[]  # the JSON schemas of {names}")}
+messages = {_json_literal(prompt, "[]  # a task; this one is too long for a card")}
+inputs = tokenizer.apply_chat_template(
+    messages, tools=tools, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+)
+output = model.generate(**inputs, max_new_tokens=256, do_sample=False)
+print(tokenizer.decode(output[0][inputs["input_ids"].shape[1] :]))
+```"""
+
+
+def _json_literal(value: Any, otherwise: str) -> str:
+    """Return an expression for a value, in a raw string, because JSON has escapes of its own."""
+    text = json.dumps(value if isinstance(value, str) else list(value), indent=1, ensure_ascii=False)
+    return otherwise if len(text) > _MAX_SHOWN or "'''" in text else f"json.loads(r'''{text}''')"
+
+
+def answer(example: Mapping[str, Any] | None) -> str:
+    """Show what the script of the card printed at the end of the run."""
+    text = (example or {}).get("answer")
+    return f"\n\nAt the end of the run it printed:\n\n{fenced(text)}" if text else ""
+
+
+def rollout(example: Mapping[str, Any] | None) -> str:
+    """Show a rollout with its reward."""
+    if not example:
+        return ""
+    rewards = ", ".join(f"`{name}` {_number(value)}" for name, value in example["rewards"].items())
+    talk = "\n".join(
+        f"{message['role']}: {message['content']}" for message in (*example["prompt"], *example["messages"])
+    )
+    return (
+        f"\n\nA rollout of the model after {example['step']:,} steps, sampled. Its reward: {rewards}.\n\n{fenced(talk)}"
+    )
+
+
+def _number(value: float | None) -> str:
+    return "not scored" if value is None else f"{value:g}"
+
+
+def intended_use(environment: str) -> str:
+    """Say what the model is for, and what it was not tested for."""
+    where = f"tasks like those of the environment `{environment}`" if environment else "tasks like those of its data"
+    return (
+        f"An agent that calls tools, in {where}. It was not tested on other tasks or for safety. Run its tool calls in "
+        "a sandbox, because it was rewarded for results and not for caution."
+    )
+
+
+def citations(weights: Mapping[str, float]) -> str:
+    """Return the works that the channels of a run follow."""
+    works = [work for channel, work in _WORKS.items() if weights.get(channel)]
+    return "\n".join(f"- {work}" for work in [*works, "trainer: [TRL](https://github.com/huggingface/trl)"])
+
+
+def example_hint(hint: Mapping[str, Any] | None) -> str:
+    """Show one of the hints that the model learned from."""
+    if not hint:
+        return ""
+    text = "\n".join(f"> {line}" for line in str(hint["text"]).splitlines())
+    return f"One of them, by the writer `{hint['writer']}` at an error of the kind `{hint['kind']}`:\n\n{text}"
+
+
+def license_of(folder: Path) -> str:
+    """Return the license that a model's card names, or nothing."""
+    try:
+        head = (folder / "README.md").read_text(encoding="utf-8").split("---", 2)[1]
+        values = yaml.safe_load(head)
+    except (OSError, UnicodeDecodeError, IndexError, yaml.YAMLError):
+        return ""
+    return str(values.get("license_name") or values.get("license") or "") if isinstance(values, dict) else ""

@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
 import yaml
 from transformers import TrainerState
 
 from composer_hub import __version__, exits
+from composer_hub.pairs.card import words_of
 from composer_hub.records import stable_id
+from composer_hub.redact import Redactor
+from composer_hub.train.evals import HeldOutTasks
+from composer_hub.train.rollouts import message_of
 from composer_hub.train.run.card import NO_HINTS, ModelFacts, has_hints, model_card
-from composer_hub.train.run.held_out import HeldOutTasks
 from composer_hub.train.run.plots import RunPlot, draw
 from composer_hub.train.run.publisher import RunPublisher
 from composer_hub.train.run.record import RECORD, RunRecord
+from composer_hub.train.run.trainer import RunTrainer
 
 
 def with_progress(
@@ -40,12 +46,32 @@ def with_progress(
         seconds=record.seconds,
         is_finished=is_finished,
         num_steps=state.global_step,
-        best=record.values.get("best"),
+        best=(f"checkpoint-{state.best_global_step}", state.best_metric) if state.best_global_step else None,
         alarms=tuple(record.values.get("alarms", ())),
         preflight=tuple(record.values.get("preflight", ())),
         retries=tuple(record.values.get("preflight_retries", ())),
         example_hint=record.values.get("example_hint"),
+        example=record.values.get("example"),
     )
+
+
+def example_of(trainer: RunTrainer, shown: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a rollout for the card, redacted, and the model's answer to its prompt if this process has its weights."""
+    redact = Redactor(secrets.token_bytes(16)).text
+    prompt, talk = (
+        [{"role": message.role, "content": redact(words_of(message))} for message in map(message_of, shown[part])]
+        for part in ("prompt", "messages")
+    )
+    example = {**shown, "prompt": prompt, "messages": talk, "answer": ""}
+    if not trainer.sharding:
+        network, tokenizer = trainer._bare.eval(), trainer._tokenizer
+        inputs = tokenizer.apply_chat_template(
+            prompt, tools=trainer.hinter.tools, add_generation_prompt=True, return_dict=True, return_tensors="pt"
+        ).to(network.device)
+        with torch.no_grad():
+            output = network.generate(**inputs, max_new_tokens=256, do_sample=False)
+        example["answer"] = tokenizer.decode(output[0][inputs["input_ids"].shape[1] :])
+    return example
 
 
 def write_results(
@@ -122,10 +148,11 @@ def config_file(settings: Mapping[str, Any]) -> str:
     return yaml.safe_dump(dict(settings), sort_keys=True, allow_unicode=True)
 
 
-def reproduce_command(repo: str | None, run_id: str) -> str:
+def reproduce_command(repo: str | None, run_id: str, output: str) -> str:
     """Return the shell line that starts the same run again."""
-    fetch = f"hf download {repo} train.yaml --revision run-{run_id} --local-dir . && " if repo else ""
-    return f"{fetch}composer-hub train train.yaml"
+    if not repo:
+        return f"composer-hub train {output}/final/train.yaml --output_dir {output}-again"
+    return f"hf download {repo} train.yaml --revision run-{run_id} --local-dir . && composer-hub train train.yaml"
 
 
 def _manifest(facts: ModelFacts, record: RunRecord) -> str:

@@ -17,9 +17,9 @@ from trl import ModelConfig
 from composer_hub.environments import World, load_object, open_world
 from composer_hub.hub import Destination, Model, Parent, Version, fetch_model, load
 from composer_hub.named_files import text_of
+from composer_hub.train.checks import TrainerError
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EVAL_SEED
-from composer_hub.train.run.config_file import RunError
 from composer_hub.train.run.options import EvalOptions, SourceOptions
 from composer_hub.train.tiny import SMALL, small_folder
 
@@ -47,8 +47,10 @@ class Inputs:
 
     def base(self) -> Parent:
         """Return the model that the run starts from."""
-        kind = "model" if self.model.is_published else "folder"
-        return Parent("base model", self.model.name, self.model.revision, kind, self.model.tag)
+        model = self.model
+        of_the_package = SMALL.get(model.name) == model.revision
+        kind = "model" if model.is_published else "package" if of_the_package else "folder"
+        return Parent("base model", model.name, model.revision, kind, model.tag)
 
     def pins(self) -> dict[str, str]:
         """Return the options that name these inputs, at their commits."""
@@ -106,7 +108,7 @@ def _is_version(name: str) -> bool:
 def _model_name(model: ModelConfig) -> str:
     name, revision = model.model_name_or_path, model.model_revision
     if not name:
-        raise RunError("There is no model. Name --model_name_or_path owner/name@revision, a folder, or small.")
+        raise TrainerError("There is no model. Name --model_name_or_path owner/name@revision, a folder, or small.")
     is_pinned = "@" in name or not revision or revision == "main" or Path(name).is_dir()
     return name if is_pinned else f"{name}@{revision}"
 
@@ -120,7 +122,9 @@ def task_rows(inputs: Inputs, options: SourceOptions, *, seed: int) -> list[dict
     """Return the tasks of a version, a file or a function, or those of the environment."""
     name, world = options.tasks or inputs.world.task_function, inputs.world
     if not name and world.rows is None and not world.owns_prompts:
-        raise RunError("There are no tasks. Name --tasks owner/name@revision, a .jsonl file or pkg.module:function.")
+        raise TrainerError(
+            "There are no tasks. Name --tasks owner/name@revision, a .jsonl file or pkg.module:function."
+        )
     if not name:
         # The prompt comes from the environment's reset; each row is one of its episodes.
         return [dict(row) for row in world.rows or [{"prompt": [{"role": "user", "content": ""}]}] * options.num_tasks]
@@ -134,10 +138,12 @@ def eval_rows(inputs: Inputs, options: EvalOptions) -> list[dict[str, Any]]:
         return []
     if name == OWN:
         if inputs.world.held_out is None:
-            raise RunError("--eval_tasks coding needs --environment coding:owner/name@revision.")
+            raise TrainerError("--eval_tasks coding needs --environment coding:owner/name@revision.")
         rows = inputs.world.held_out(options.eval_split)
         if not rows:
-            raise RunError(f"{inputs.world.name} has no split {options.eval_split!r}. Choose one with --eval_split.")
+            raise TrainerError(
+                f"{inputs.world.name} has no split {options.eval_split!r}. Choose one with --eval_split."
+            )
         return [dict(row) for row in rows[:count]]
     if inputs.eval_world is not None:
         return [dict(row) for row in inputs.eval_world.rows or ()][:count]
@@ -149,7 +155,7 @@ def _rows(name: str, version: Version | None, split: str, count: int, seed: int,
         table = next(iter(version.manifest["tables"]))
         rows = list(version.rows(table, None if split == "all" else split))
         if not rows:
-            raise RunError(
+            raise TrainerError(
                 f"{name} has no split {split!r}, only {', '.join(version.splits(table))}. Choose one with {option}, or "
                 f"{option} all."
             )
@@ -160,28 +166,28 @@ def _rows(name: str, version: Version | None, split: str, count: int, seed: int,
         try:
             rows = list(make(count, seed=seed))
         except Exception as error:
-            raise RunError(
+            raise TrainerError(
                 f"The task function {name} raised {type(error).__name__}: {error}. It is called as function(count, "
                 "seed=…) and must return rows."
             ) from error
     for number, row in enumerate(rows):
         prompt = row.get("prompt") if isinstance(row, dict) else None
         if not isinstance(prompt, (str, list)) or not prompt:
-            raise RunError(f"Task {number} of {name} has no prompt. Give each row a text or a list of messages.")
+            raise TrainerError(f"Task {number} of {name} has no prompt. Give each row a text or a list of messages.")
     if not rows:
-        raise RunError(f"{name} holds no tasks. Give it rows with a column prompt.")
+        raise TrainerError(f"{name} holds no tasks. Give it rows with a column prompt.")
     return rows
 
 
 def _read_lines(path: Path) -> list[dict[str, Any]]:
     if not path.is_file():
-        raise RunError(f"There is no file of tasks {path}. Check the path, or name a version: owner/name@revision.")
+        raise TrainerError(f"There is no file of tasks {path}. Check the path, or name a version: owner/name@revision.")
     rows = []
     for number, line in enumerate(text_of(path).split("\n"), start=1):
         try:
             rows += [json.loads(line)] if line.strip() else []
         except ValueError as error:
-            raise RunError(f"{path}:{number} is not JSON ({error}). Write one task per line.") from error
+            raise TrainerError(f"{path}:{number} is not JSON ({error}). Write one task per line.") from error
     return rows
 
 
@@ -193,4 +199,14 @@ def as_dataset(rows: list[dict[str, Any]]) -> Any:
     try:
         return Dataset.from_list(rows)
     except (ArrowException, TypeError) as error:
-        raise RunError(f"The tasks do not fit into one table: {error}. Give each column one type.") from error
+        raise TrainerError(f"The tasks do not fit into one table: {error}. Give each column one type.") from error
+
+
+def check_batches(rows: Sequence[Mapping[str, Any]], config: ComposerConfig) -> None:
+    """Refuse fewer tasks than one generation batch takes: the trainer would wait for it forever."""
+    num_prompts = (config.generation_batch_size or 1) // (config.num_generations or 1)
+    if len(rows) < num_prompts:
+        raise TrainerError(
+            f"One generation batch takes {num_prompts:,} tasks, but there are only {len(rows):,}. Give more tasks, or "
+            "lower per_device_train_batch_size or steps_per_generation."
+        )

@@ -1,7 +1,7 @@
 """One training run: revisions in, a checkpoint, a card and the rollouts out. `scripts/train.py` calls `main`.
 
-`checks` refuses options that cannot work, `resume` finds an earlier launch of the run, `inputs` opens what it reads,
-`record` remembers it, `prepare` makes the trainer, `preflight` measures the hints, `stops` ends the run early, and
+`checks` refuses options that cannot work, `record` finds an earlier launch of the run and remembers this one, `inputs`
+opens what it reads, `prepare` makes the trainer, `preflight` measures the hints, `stops` ends the run early, and
 `publisher` and `finish` publish and write its results.
 """
 
@@ -22,14 +22,22 @@ from composer_hub import exits
 from composer_hub.hub import Destination, destination
 from composer_hub.local_hub.characters import visible
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
-from composer_hub.train.run.checks import check_options, keep_metrics_private
+from composer_hub.train.checks import check_words
 from composer_hub.train.run.inputs import input_names, resolve
-from composer_hub.train.run.options import TrainingOptions, parse, settings_of
+from composer_hub.train.run.options import TrainingOptions, keep_metrics_private, parse, settings_of
 from composer_hub.train.run.preflight import preflight
 from composer_hub.train.run.prepare import prepare
 from composer_hub.train.run.publisher import RunPublisher
-from composer_hub.train.run.record import LaunchRecorder, RunRecord, new_record
-from composer_hub.train.run.resume import changes, check_model, find_run, held, is_finished
+from composer_hub.train.run.record import (
+    LaunchRecorder,
+    RunRecord,
+    changes,
+    check_model,
+    find_run,
+    held,
+    is_finished,
+    new_record,
+)
 from composer_hub.train.run.stops import EarlyEnd
 
 
@@ -37,7 +45,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Train with the options of a command line and return the exit code."""
     quieten()
     try:
-        run(parse(argv))
+        words = sys.argv[1:] if argv is None else argv
+        check_words(words)
+        run(parse(words))
     except exits.ComposerError as error:
         print(visible(f"train: {error}"), file=sys.stderr)
         return error.exit_code
@@ -64,7 +74,6 @@ def run(
 ) -> Path:
     """Carry out one run and return the folder of its final model."""
     early = EarlyEnd(options.launch.max_minutes, clock=clock)
-    check_options(options)
     record, checkpoint = find_run(options.output, resume=options.launch.resume)
     with (
         early.listening(),

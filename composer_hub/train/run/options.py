@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
-import re
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from trl import ModelConfig, TrlParser
 
 from composer_hub import exits
 from composer_hub.environments import WorldOptions, shown_name
+from composer_hub.train.checks import known_options, read_words, refuse
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EvalPlan
-from composer_hub.train.presets import with_config_files
-from composer_hub.train.run.config_file import nearest, read_config
 
 
 def _option(default: Any, text: str) -> Any:
@@ -34,10 +31,12 @@ class SourceOptions:
         "public methods, openenv:URL, openenv:image, harbor:folder or harbor:owner/name@revision.",
     )
     env_timeout_s: float = _option(300.0, "Seconds per environment call before its episode is lost (0: no limit).")
-    openenv_reward: str = _option("last", "Reward of an OpenEnv episode: its last one, or the sum of all.")
+    openenv_reward: Literal["last", "sum"] = _option(
+        "last", "Reward of an OpenEnv episode: its last one, or the sum of all."
+    )
     harbor_agent: str = _option("bash", "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv).")
     harbor_environment: str = _option("docker", "Sandbox of Harbor tasks: bubblewrap (no Docker), docker, podman, …")
-    sandbox: str = _option("auto", "Sandbox of coding tasks: auto, bubblewrap, landlock or weak.")
+    sandbox: Literal["auto", "bubblewrap", "landlock", "weak"] = _option("auto", "Sandbox of coding tasks.")
     tasks: str | None = _option(
         None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
     )
@@ -53,14 +52,15 @@ class SourceOptions:
     )
     traces: str | None = _option(None, "The student's own traces, for hints without rollouts: repo@revision.")
     trace_batch_size: int = _option(2, "Hinted steps of traces per micro-batch.")
-    other_families: str = _option("refuse", "Traces of another model than the student: refuse, leave_out or take.")
+    other_families: Literal["refuse", "leave_out", "take"] = _option(
+        "refuse", "What to do with traces of another model than the student."
+    )
     pairs: str | None = _option(None, "Preference pairs of the replay channel: repo@revision.")
     pair_batch_size: int = _option(2, "Pairs per micro-batch.")
     max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer prompts are cut to a window.")
     max_left_out: float = _option(0.5, "Largest share of the pairs that may be left out.")
 
     def __post_init__(self) -> None:
-        # A config names the kind of the environment; its tasks come from the command line.
         if self.environment == "coding" and self.tasks:
             object.__setattr__(self, "environment", f"coding:{self.tasks}")
             object.__setattr__(self, "tasks", None)
@@ -145,49 +145,27 @@ class TrainingOptions:
     given: dict[str, Any]
 
     @property
-    def values(self) -> dict[str, Any]:
-        """The values of all options by name."""
-        parts = (self.sources, self.evals, self.publishing, self.launch, self.config, self.model)
-        return {name: value for part in parts for name, value in vars(part).items()}
-
-    @property
     def output(self) -> Path:
         """The folder that a run lives in."""
         return Path(str(self.config.output_dir))
 
 
-def parse(argv: Sequence[str] | None = None) -> TrainingOptions:
-    """Read the command line and the file that `--config` names; the command line wins."""
-    words = with_config_files(sys.argv[1:] if argv is None else argv)
-    parser = TrlParser(list(_KINDS))  # type: ignore[arg-type]
-    # Parsed like the words, so that a default that is written differently than it is parsed does not count as given.
-    defaults = vars(parser.parse_known_args([])[0])
-    check_config(words)
+def parse(words: Sequence[str]) -> TrainingOptions:
+    """Read a command line and the file that `--config` names; the command line wins."""
+    if "--help" in words or "-h" in words:
+        TrlParser(list(_KINDS)).parse_args(["--help"])  # type: ignore[arg-type]
+    given, misread = read_words(words)
+    refuse(misread)
     try:
-        sources, evals, publishing, launch, config, model = parser.parse_args_and_config(list(words))
+        sources, evals, publishing, launch, config, model = (_made(kind, given) for kind in _KINDS)
     except ValueError as error:
-        unknown = re.findall(r"'(--[^']+)'", str(error)) if "not used by" in str(error) else []
-        if unknown:
-            raise exits.UsageError(f"There is no option {unknown[0]}{nearest(unknown[0], option_names())}.") from error
-        on_cpu = " On a CPU add --use_cpu true --bf16 false." if "use_cpu" in str(error) else ""
-        raise exits.UsageError(f"The options do not fit together: {error}{on_cpu}") from error
-    if "--config" in words:
-        at = words.index("--config")
-        del words[at : at + 2]
-    values = vars(parser.parse_known_args(words)[0])
-    given = {name: _plain(value) for name, value in values.items() if value != defaults.get(name)}
-    return TrainingOptions(sources, evals, publishing, launch, config, model, given)
+        raise exits.UsageError(f"The options do not fit together: {error}") from error
+    changed = {name: _plain(value) for name, value in given.items() if value != known_options()[name].default}
+    return TrainingOptions(sources, evals, publishing, launch, config, model, changed)
 
 
-def check_config(words: Sequence[str]) -> None:
-    """Refuse a `--config` file that cannot be read or names an unknown option."""
-    if "--config" not in words:
-        return
-    path = Path(words[words.index("--config") + 1])
-    values = read_config(path)
-    for name in values:
-        if name not in option_names() | {"env"}:
-            raise exits.UsageError(f"{path}: there is no option {name!r}{nearest(str(name), option_names())}.")
+def _made(kind: Any, given: Mapping[str, Any]) -> Any:
+    return kind(**{field.name: given[field.name] for field in dataclasses.fields(kind) if field.name in given})
 
 
 # These say where a run lives and how it is launched; they do not define it.
@@ -219,6 +197,10 @@ def _plain(value: Any) -> Any:
     return str(getattr(value, "value", value))
 
 
-def option_names() -> set[str]:
-    """Return the names a config file may hold."""
-    return {f.name for kind in _KINDS for f in dataclasses.fields(kind)}
+def keep_metrics_private(config: ComposerConfig, *, public: bool) -> None:
+    """Keep trackio from making a public Space of a run's metrics, which is its default."""
+    if config.trackio_static_space_id is None:
+        config.trackio_static_space_id = False
+    # TRACKIO_SPACE_ID in the environment also makes a Space.
+    if config.hub_private_repo is None and not public:
+        config.hub_private_repo = True

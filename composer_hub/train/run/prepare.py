@@ -22,17 +22,16 @@ from composer_hub.train.apart.federation import Federation, Rules
 from composer_hub.train.apart.local_sgd import LocalSGD
 from composer_hub.train.apart.rounds import Rounds
 from composer_hub.train.bands import bands_of
+from composer_hub.train.checks import TrainerError, load_function
 from composer_hub.train.config import ComposerConfig
-from composer_hub.train.evals import Evals, num_also_in
+from composer_hub.train.evals import Evals, HeldOutTasks, num_also_in
 from composer_hub.train.hinting import own_writer, token_limit
 from composer_hub.train.models import load_model, load_tokenizer
 from composer_hub.train.muon import use_muon
-from composer_hub.train.run.card import ModelFacts, model_card
-from composer_hub.train.run.card_use import license_of
-from composer_hub.train.run.checks import check_batches, load_function
-from composer_hub.train.run.config_file import RunError
+from composer_hub.train.run.card import ModelFacts, license_of, model_card
 from composer_hub.train.run.export import RolloutFile, RunFacts
 from composer_hub.train.run.finish import (
+    example_of,
     next_steps,
     publish_results,
     reproduce_command,
@@ -40,15 +39,12 @@ from composer_hub.train.run.finish import (
     with_progress,
     write_results,
 )
-from composer_hub.train.run.held_out import HeldOutTasks
-from composer_hub.train.run.inputs import OWN, Inputs, as_dataset, eval_rows, task_rows
+from composer_hub.train.run.inputs import OWN, Inputs, as_dataset, check_batches, eval_rows, task_rows
 from composer_hub.train.run.offline import OfflineTrainer
 from composer_hub.train.run.options import EvalOptions, PublishingOptions, TrainingOptions, settings_of
-from composer_hub.train.run.publisher import RunPublisher
-from composer_hub.train.run.push import LAST_PUSH_WAIT_S, Pusher
-from composer_hub.train.run.record import LaunchRecorder, RunRecord
+from composer_hub.train.run.publisher import LAST_PUSH_WAIT_S, Pusher, RunPublisher
+from composer_hub.train.run.record import LaunchRecorder, RunRecord, check_tasks
 from composer_hub.train.run.recorded import Taken, load_pairs, load_sites
-from composer_hub.train.run.resume import check_tasks
 from composer_hub.train.run.stops import EarlyEnd, raise_if_early
 from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.tokens import tokenizer_digest
@@ -107,6 +103,8 @@ class PreparedRun:
             warn_without_hints(state.log_history, trainer.args.max_teacher_tokens)
         if trainer.example_hint is not None:
             self.record.values["example_hint"] = trainer.example_hint
+        if trainer.shown is not None:
+            self.record.values["example"] = example_of(trainer, trainer.shown)
         write_results(final, self.facts, self.record, state, self.held_out)
         if self.held_out is not None:
             print(self.held_out.sentence(state.log_history))
@@ -120,7 +118,7 @@ class PreparedRun:
 
     def _record_watchdogs(self) -> None:
         if self.watchdogs is not None:
-            self.record.add_watchdogs(self.watchdogs, Path(str(self.trainer.args.output_dir)))
+            self.record.values["alarms"] = [str(alarm) for alarm in self.watchdogs.alarms]
 
 
 def prepare(
@@ -156,6 +154,8 @@ def prepare(
         run_id=record.run_id,
         license=publishing.license,
         base=publisher.base,
+        output=_shown(options.output),
+        checkpoints_repo=publishing.checkpoints_repo or "",
         parents=publisher.parents,
         weights={"policy": float(not sources.is_offline), "hint": config.alpha_sdpo, "replay": config.beta_replay},
         teacher=config.teacher,
@@ -170,7 +170,7 @@ def prepare(
         usd_per_hour=launch.usd_per_hour,
         is_adapter=options.model.use_peft,
         versions=record.values["libraries"],
-        reproduce=reproduce_command(publishing.repo, record.run_id),
+        reproduce=reproduce_command(publishing.repo, record.run_id, _shown(options.output)),
         tools=trainer.hinter.tools,
         base_license=license_of(inputs.model.folder),
     )
@@ -202,6 +202,12 @@ def rounds_of(
     }
     config_file = json.dumps(adapter, indent=2, sort_keys=True, default=sorted).encode()
     return Rounds(trainer, federation, rules, files={"adapter_config.json": config_file})
+
+
+def _shown(folder: Path) -> str:
+    """Return a folder as a line of code names it: from the folder of the run, if it lies there."""
+    folder = folder.absolute()
+    return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
 
 
 def held_out_tasks(
@@ -278,4 +284,4 @@ def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, ro
     except exits.ComposerError:
         raise
     except (ValueError, TypeError, OSError, DocstringParsingException, TypeHintParsingException) as error:
-        raise RunError(f"Model, environment and options do not fit together: {error}") from error
+        raise TrainerError(f"Model, environment and options do not fit together: {error}") from error

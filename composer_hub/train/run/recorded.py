@@ -24,11 +24,11 @@ from composer_hub.hub import Model, Version
 from composer_hub.records import Pair, Trace
 from composer_hub.train.batch import HintSite
 from composer_hub.train.checkpoints import writing
+from composer_hub.train.checks import TrainerError
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.hint_term import TraceLoader
 from composer_hub.train.mapped import PAIRS, SITES, MappedRows, pair_row, read_pair, read_site, site_row, write
 from composer_hub.train.pair_loader import PairLoader, TokenPair
-from composer_hub.train.run.config_file import RunError
 from composer_hub.train.run.options import SourceOptions
 from composer_hub.train.tokens import PairEncoder, RefLogps, reasons_text, reference_logps, reference_of
 from composer_hub.train.trace_sites import Student, TraceEncoder
@@ -77,7 +77,7 @@ def load_pairs(
 
 def _write_pairs(path: Path, version: Version, encoder: PairEncoder, options: SourceOptions) -> Taken:
     if missing := _missing_columns(version):
-        raise RunError(
+        raise TrainerError(
             f"{version.repo} holds no preference pairs: it lacks {', '.join(missing)}. Make a set with "
             "`composer-hub pairs build`, or name another with --pairs."
         )
@@ -86,14 +86,14 @@ def _write_pairs(path: Path, version: Version, encoder: PairEncoder, options: So
     pairs = encoder.each(version.records(Pair, "default", split), taken.dropped)
     taken.num_rows = write(path, PAIRS, (pair_row(*pair) for pair in pairs))
     if not taken.num_rows:
-        raise RunError(
+        raise TrainerError(
             f"No pair of {version.repo} (split {options.train_split}) can be trained on: "
             f"{reasons_text(taken.dropped) or 'the split is empty'}. Try --train_split all, or a larger "
             "--max_pair_tokens."
         )
     total = taken.num_rows + taken.dropped.total()
     if (share := taken.dropped.total() / total) > options.max_left_out:
-        raise RunError(
+        raise TrainerError(
             f"{taken.dropped.total():,} of the {total:,} pairs of {version.repo} ({share:.0%}) "
             f"would be left out: {reasons_text(taken.dropped)}. Raise --max_pair_tokens "
             f"({options.max_pair_tokens:,}), or accept it with --max_left_out {share + 0.005:.2f}."
@@ -148,7 +148,7 @@ def load_sites(
 
         taken.num_rows = write(path, SITES, map(site_row, sites()))
         if not taken.num_rows:
-            raise RunError(
+            raise TrainerError(
                 f"No step of {version.repo} can be learned from: "
                 f"{dict(taken.dropped) or 'none is an error of the model'}. `composer-hub ingest` writes hints, and so "
                 "does a training run into the rollouts it publishes."

@@ -2,7 +2,8 @@
 
 A time limit and SIGTERM (which clusters send shortly before they take the machine away) exit with code 3, and the same
 command resumes. Ctrl-C exits with 130 and a watch-dog with 4, so that a script that restarts runs after a 3 continues
-neither a run that a person has ended nor a collapsed one.
+neither a run that a person has ended nor a collapsed one. `enable_jit_checkpoint` of transformers knows SIGTERM only,
+lets each rank stop at its own step, and exits with 0.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from accelerate.utils import gather
 from transformers import TrainerCallback
 
 from composer_hub import exits
-from composer_hub.train.watchdogs import Watchdogs, best_of
+from composer_hub.train.watchdogs import Watchdogs
 
 _TIME = 1  # beside the numbers of the signals
 _ENDS: dict[int, tuple[str, type[exits.ComposerError]]] = {
@@ -102,8 +103,8 @@ def raise_if_early(trainer: Any, early: EarlyEnd, dogs: Watchdogs | None) -> Non
     if early.reason == _TIME:
         raise exits.Stopped(f"{early.max_minutes:g} minutes have passed, which ended the run {where}. {_ADVICE}")
     if dogs is not None and dogs.stopped_by is not None:
-        best = best_of(trainer.args.output_dir)
-        best_note = f" The best checkpoint is {trainer.args.output_dir}/best ({best['checkpoint']})." if best else ""
+        best = trainer.state.best_model_checkpoint
+        best_note = f" The best checkpoint is {best}." if best else ""
         raise exits.Refused(
             f"A watch-dog ended the run {where}. {dogs.stopped_by}{best_note} Look at the rollouts. To continue "
             "anyway, run the same command with --resume true and other --bands, or with --bands false."

@@ -6,6 +6,7 @@ import json
 import math
 import secrets
 import shutil
+import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -65,6 +66,27 @@ class LineAboveBar(ProgressCallback):
             self.training_bar.write(line)
 
 
+class BestCheckpoint(TrainerCallback):
+    """Tells transformers which checkpoint to keep whatever `save_total_limit` is: that with the best mean reward.
+
+    `load_best_model_at_end` would need an eval loss. Measured are the rollouts since the save before it.
+    """
+
+    def __init__(self) -> None:
+        self.rewards: list[float] = []
+
+    def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+        if isinstance((logs or {}).get("reward"), (int, float)):
+            self.rewards.append(float(logs["reward"]))
+
+    def on_saving(self, state: Any) -> None:
+        """Note the step that is about to be saved if it is the best one; its saved state then says so."""
+        score = statistics.fmean(self.rewards) if self.rewards else math.nan
+        if score > (-math.inf if state.best_metric is None else state.best_metric):
+            state.best_metric, state.best_global_step = score, state.global_step
+        self.rewards = []
+
+
 class RunTrainer(ComposerTrainer):
     """The trainer of a run, which may end at any moment."""
 
@@ -86,9 +108,12 @@ class RunTrainer(ComposerTrainer):
         self.pop_callback(PrinterCallback)
         self.pop_callback(ProgressCallback)
         self.add_callback(PrintLine() if self.args.disable_tqdm or not sys.stderr.isatty() else LineAboveBar())
+        self.best = BestCheckpoint()
+        self.add_callback(self.best)
         self.base, self.rollouts = base, rollouts
         self.card: Callable[[], str] | None = None
         self.example_hint: dict[str, str] | None = None
+        self.shown: dict[str, Any] | None = None  # the newest rollout, as TRL has it
         self.evals: Evals | None = None
         self.apart: LocalSGD | Rounds | None = None  # whose state belongs to a checkpoint
         self.retries: Sequence[Retry] = ()  # that the next batch begins with, instead of at its prompts
@@ -116,6 +141,9 @@ class RunTrainer(ComposerTrainer):
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
         self._rewards_by_function = rewards
+        if isinstance(completions[0], list):
+            self.shown = {"prompt": self._prompts[0], "messages": completions[0], "rewards": self._own_rewards()[0]}
+            self.shown["step"] = self.state.global_step
         return rewards
 
     def _generate(self, prompts: list[Any]) -> Any:
@@ -211,9 +239,10 @@ class RunTrainer(ComposerTrainer):
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
         folder = Path(self._get_output_dir(trial=trial)) / f"{PREFIX_CHECKPOINT_DIR}-{self.state.global_step}"
         if self.args.should_save and folder.exists():
-            # `best` may hold hard links to its files, so none may be overwritten in place.
+            # A push may hold hard links to its files, so none may be overwritten in place.
             shutil.rmtree(folder)
         self.accelerator.wait_for_everyone()
+        self.best.on_saving(self.state)
         with writing(folder.name):
             super()._save_checkpoint(model, trial)
             torch.save(self._generated(), folder / self._generated_name())
