@@ -98,7 +98,7 @@ class ErrorSite:
     """A place in a step where something went wrong, and whose fault it was."""
 
     kind: str  # such as edit_no_match; docs/errors_and_hints.md lists them
-    blame: str  # model, env, user, harness, provider or outcome
+    blame: str  # model, env, user, harness, provider or outcome; unclear, if a reviewer doubts it
     source: str  # of the evidence: flag, anchor, exit, text or critic
     confidence: float
     rule: str  # of the error finder, so that a wrong one can be found
@@ -112,7 +112,7 @@ class Hint:
     """A short text that, shown before the step, would have helped at its error site."""
 
     text: str
-    writer: str  # template, hindsight, environment, user, judge, critic or sibling
+    writer: str  # template, hindsight, environment, user, judge, critic, sibling or reviewer
     rule: str  # which template or prompt wrote it
     version: int
     kind: str = ""  # of the error site it answers

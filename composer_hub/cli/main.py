@@ -26,6 +26,7 @@ COMMANDS = {
     "ingest": ("composer_hub.cli.ingest:ingest", "Turn session files into a trace dataset."),
     "shards": ("composer_hub.cli.shards:shards", "Look at shards and run them again."),
     "report": ("composer_hub.cli.report:report", "See where your agents lose turns."),
+    "traces": ("composer_hub.cli.traces:traces", "Apply reviews of hints to traces."),
     "export": ("composer_hub.cli.export:export", "Write a version in another format."),
     "replay": ("composer_hub.cli.replay:replay", "Ask teachers for the steps of traces."),
     "pairs": ("composer_hub.cli.pairs:pairs", "Build and review preference pairs."),
@@ -73,9 +74,7 @@ class LazyGroup(click.Group):
 
 
 @click.group(
-    cls=LazyGroup,
-    lazy=COMMANDS,
-    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
+    cls=LazyGroup, lazy=COMMANDS, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}
 )
 @click.version_option(__version__, prog_name="composer-hub")
 def root() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence, Sized
 from pathlib import Path
 
 import click
@@ -11,7 +12,7 @@ from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.paths import FILE
-from composer_hub.hub import Draft, Version, destination, load
+from composer_hub.hub import Draft, ReviewFile, Version, destination, load
 from composer_hub.output import Output
 from composer_hub.pairs import diff_pairs, merged_verdicts, read_verdicts, reviewed_draft
 from composer_hub.records import Pair
@@ -53,18 +54,23 @@ def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: O
 
     def reviewed(source: Version) -> Draft:
         verdicts, refused = merged_verdicts(source) if given is None else (given, [])
-        for file in refused:
-            out.warn(f"Not counted: {file}.")
-        if not verdicts:
-            raise exits.NothingToDo(
-                f"{source.repo} has no merged verdicts{' that count' if refused else ''}. Review it with "
-                f"`composer-hub space open {ref}`, submit, and merge the pull request."
-            )
+        counted(out, ref, source, verdicts, refused)
         draft, counts = reviewed_draft(source, verdicts, refused)
         out.note(f"Verdicts on {source.tag or source.revision}: {counts_text(counts) or 'none'}")
         return draft
 
     publication.carry_out_next(out, ref, reviewed)
+
+
+def counted(out: Output, ref: str, source: Version, verdicts: Sized, refused: Sequence[ReviewFile]) -> None:
+    """Name the files of verdicts that count for nobody; end if no verdict is left."""
+    for file in refused:
+        out.warn(f"Not counted: {file}.")
+    if not verdicts:
+        raise exits.NothingToDo(
+            f"{source.repo} has no merged verdicts{' that count' if refused else ''}. Review it with "
+            f"`composer-hub space open {ref}`, submit, and merge the pull request."
+        )
 
 
 def counts_text(counts: Counter[str]) -> str:

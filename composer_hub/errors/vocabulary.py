@@ -67,6 +67,7 @@ WRITERS = {
     "user": "the user's words",
     "judge": "a model that judges",
     "sibling": "a better attempt",
+    "reviewer": "a reviewer",
     "control": "a control without advice",
 }
 """Who wrote a hint, with its words."""

@@ -70,6 +70,13 @@ class Version:
         self._splits(config)
         return self.manifest["tables"][config]["num_rows"]
 
+    def license(self) -> str:
+        """Return the license on the card."""
+        from huggingface_hub import DatasetCard
+
+        readme = self.destination.fetch(self.repo, self.revision, "README.md")
+        return str(DatasetCard.load(readme).data.license or "other") if readme else "other"
+
     def _splits(self, config: str) -> dict[str, Any]:
         tables = self.manifest["tables"]
         if config not in tables:

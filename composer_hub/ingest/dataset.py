@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -57,11 +58,14 @@ def trace_tables(traces: Callable[[], Iterator[Trace]]) -> list[Table]:
 
 
 MAX_TURNS, MAX_MARKS = 100, 500
+_MAX_SEARCHED = 10_000  # characters of a message; the search takes their square at worst
 MAX_TASK_CHARS, MAX_TURN_CHARS = 1_000, 160
+# A block between tags is the harness's, as in "<system-reminder>…</system-reminder>Fix it."; "a <b and c> d" has none.
+_BLOCKS = re.compile(r"<([a-zA-Z][\w-]*)\b[^<>]*>.*?</\1>", re.DOTALL)
 
 
 def turns_of(trace: Mapping[str, Any]) -> list[tuple[int, str]]:
-    """Return the beginning of each message of the user in a row, with the index of the step that follows it.
+    """Return the beginning of each message of the user in a row, after the index of the step that follows it.
 
     The first ones stand in the index of a trace set: the messages of a long session are too much to read for a page.
     """
@@ -69,9 +73,11 @@ def turns_of(trace: Mapping[str, Any]) -> list[tuple[int, str]]:
     turns: list[tuple[int, str]] = []
     for place, message in enumerate(trace["messages"]):
         if message["role"] == "user" and len(turns) < MAX_TURNS:
-            at = bisect.bisect(actions, place, key=lambda one: one[0])
-            text = message["content"][: MAX_TURN_CHARS if turns else MAX_TASK_CHARS]
-            turns.append((actions[at][1] if at < len(actions) else len(actions), text))
+            text = _BLOCKS.sub("", message["content"][:_MAX_SEARCHED]).strip()
+            if text:
+                at = bisect.bisect(actions, place, key=lambda one: one[0])
+                cut = text[: MAX_TURN_CHARS if turns else MAX_TASK_CHARS]
+                turns.append((actions[at][1] if at < len(actions) else len(actions), cut))
     return turns
 
 

@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from composer_hub.hub import Card, Draft, Lineage, Parent, ReviewFile, Version
+from composer_hub.hub import Card, Draft, Lineage, Parent, ReviewFile, Version, verdicts
 from composer_hub.output import plural
 from composer_hub.pairs.card import example, materials, notes
 from composer_hub.pairs.plots import pictures_of
@@ -93,31 +93,15 @@ def draft(
 
 
 def merged_verdicts(source: Version) -> tuple[list[Verdict], list[ReviewFile]]:
-    """Return the verdicts that were merged into the dataset of a version, and the files that were refused.
-
-    They are those at the head of its main branch. A verdict is by the account that sent its file, and as old as the
-    Hub says; a file that names another reviewer is refused.
-    """
-    where, repo = source.destination, source.repo
-    head = where.resolve(repo, "main") or source.revision
-    found: list[Verdict] = []
-    refused: list[ReviewFile] = []
-    for file in where.reviews(repo, head):
-        local = None if file.refusal else where.fetch(repo, file.revision, file.path)
-        verdicts = list(read_verdicts(local)) if local is not None else []
-        file = file.signed(verdict.reviewer for verdict in verdicts)
-        if file.refusal:
-            refused.append(file)
-        else:
-            found += [dataclasses.replace(verdict, created_at=file.sent_at) for verdict in verdicts]
-    return found, refused
+    """Return the verdicts on pairs that were merged into the dataset of a version, and the files that were refused."""
+    return verdicts.merged_verdicts(source, read_verdicts)
 
 
 def reviewed_draft(
-    source: Version, verdicts: Iterable[Verdict], refused: Sequence[ReviewFile] = ()
+    source: Version, said: Iterable[Verdict], refused: Sequence[ReviewFile] = ()
 ) -> tuple[Draft, Counter[str]]:
     """Return the next version of a pair set after review, and the number of verdicts by outcome."""
-    kept, counts = apply_verdicts(source.records(Pair, "default"), verdicts)
+    kept, counts = apply_verdicts(source.records(Pair, "default"), said)
     outcomes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items()) or "none"
     policy = f"The pairs of {source.repo} {source.tag} with their reviewers' verdicts ({outcomes})."
     if refused:
@@ -153,7 +137,7 @@ def next_card(
     return Card(
         "pairs",
         pretty_name=f"{source.repo.split('/')[1]}: {title}",
-        license=license_of(source),
+        license=source.license(),
         tags=(*TAGS, tag),
         counts={**source.manifest["counts"], **counts},
         dropped={**source.manifest["dropped"], **(dropped or {})},
@@ -174,11 +158,3 @@ def window_text(made: PairSet) -> str:
         "missing, and `num_left_out` counts them. "
         f"Cut: {made.num_cut:,} of {plural(len(made.pairs), 'pair')}.{longer}"
     )
-
-
-def license_of(source: Version) -> str:
-    """Return the license on the card of a version."""
-    from huggingface_hub import DatasetCard
-
-    readme = source.destination.fetch(source.repo, source.revision, "README.md")
-    return str(DatasetCard.load(readme).data.license or "other") if readme else "other"

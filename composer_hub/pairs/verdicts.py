@@ -7,23 +7,19 @@ action in place of the teachers'. A pair on which reviewers disagree is removed:
 from __future__ import annotations
 
 import dataclasses
-import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from composer_hub import exits
 from composer_hub.actions.forms import ActionContext, normalize, same
-from composer_hub.named_files import text_of
+from composer_hub.hub import verdicts as hub_verdicts
+from composer_hub.hub.verdicts import VerdictError
 from composer_hub.pairs.rows import pair_id_of, published_action
 from composer_hub.records import Message, Pair, to_row
 
 VERDICTS = ("accept", "reject", "swap", "edit")
-
-
-class VerdictError(exits.UsageError):
-    """A verdict that cannot be read or followed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,32 +47,19 @@ class Verdict:
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
     """Yield the verdicts of a JSONL file that are on pairs; reviewers also judge hints."""
-    for number, line in enumerate(text_of(path, errors="replace").split("\n"), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            if row.get("target") == "hint":
-                continue
-            edited = tuple(Message.from_chat(message) for message in row.get("edited_chosen") or ())
-            yield Verdict(
-                row["pair_id"],
-                row["verdict"],
-                row["reviewer"],
-                row.get("note") or "",
-                edited,
-                row.get("created_at") or "",
-            )
-        except (ValueError, KeyError, TypeError, AttributeError, VerdictError) as error:
-            raise VerdictError(
-                f"{path}:{number} is not a verdict ({error}): an object with pair_id, verdict and reviewer is needed."
-            ) from error
+    return hub_verdicts.read_verdicts(path, "pair", _verdict_of)
+
+
+def _verdict_of(row: Mapping[str, Any]) -> Verdict:
+    edited = tuple(Message.from_chat(message) for message in row.get("edited_chosen") or ())
+    note, created_at = (row.get(name) or "" for name in ("note", "created_at"))
+    return Verdict(row["pair_id"], row["verdict"], row["reviewer"], note, edited, created_at)
 
 
 def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[Verdict]) -> tuple[list[Pair], Counter[str]]:
     """Return the pairs after review, in their order, and the number of verdicts by outcome."""
     counts: Counter[str] = Counter()
-    by_pair = _by_pair(verdicts, counts)
+    by_pair = hub_verdicts.latest(verdicts, lambda verdict: verdict.pair_id, counts)
     kept: list[Pair] = []
     for pair in pairs:
         changed, outcome = _reviewed(pair, by_pair.pop(pair.pair_id, []))
@@ -86,19 +69,6 @@ def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[Verdict]) -> tuple[
             kept.append(changed)
     counts["unknown_pair"] += sum(len(left) for left in by_pair.values())
     return kept, +counts
-
-
-def _by_pair(verdicts: Iterable[Verdict], counts: Counter[str]) -> dict[str, list[Verdict]]:
-    """Group verdicts by pair; a reviewer's later verdict replaces the earlier one."""
-    latest: dict[tuple[str, str], Verdict] = {}
-    for verdict in sorted(verdicts, key=lambda one: one.created_at):
-        key = (verdict.pair_id, verdict.reviewer)
-        counts["superseded"] += key in latest
-        latest[key] = verdict
-    grouped: dict[str, list[Verdict]] = {}
-    for verdict in latest.values():
-        grouped.setdefault(verdict.pair_id, []).append(verdict)
-    return grouped
 
 
 def _reviewed(pair: Pair, verdicts: Sequence[Verdict]) -> tuple[Pair | None, str]:
