@@ -10,11 +10,22 @@ from typing import Any
 from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
-from inspector import guidelines, heavy, verdicts, view_hints, view_overview, view_pairs, view_runs, view_tasks
+from inspector import (
+    guidelines,
+    heavy,
+    verdicts,
+    view_hints,
+    view_overview,
+    view_pairs,
+    view_runs,
+    view_sessions,
+    view_tasks,
+)
 from inspector.address import address, only, whole
 from inspector.characters import visible
 from inspector.library import Dataset, Library, NotShown
 from inspector.markup import Html, h, parsed, pretty
+from inspector.messages import conversation
 from inspector.page import ITEMS, VIEWS, message
 from inspector.pair_index import BadFilter, PairIndex, Query, compare
 from inspector.view_pairs import Reader
@@ -22,7 +33,13 @@ from inspector.view_pairs import Reader
 REVIEW_SIZE = 60
 CHUNK = 200_000  # characters of one answer of text on demand
 _VIEW_OF = {"pairs": "pairs", "traces": "hints", "rollouts": "runs", "tasks": "tasks"}
-_KINDS = {"pairs": ("pairs",), "hints": ("traces", "rollouts"), "runs": ("rollouts",), "tasks": ("tasks",)}
+_KINDS = {
+    "pairs": ("pairs",),
+    "hints": ("traces", "rollouts"),
+    "sessions": ("traces", "rollouts"),
+    "runs": ("rollouts",),
+    "tasks": ("tasks",),
+}
 _MAX_VALUE = 300
 
 
@@ -185,30 +202,72 @@ class ReviewDesk:
                 detail = view_hints.hint_detail(site, trace, place, said)
         return list_, detail
 
+    def _sessions(
+        self, place: dict[str, str], traces: Dataset, token: str | None, want: tuple[str, ...]
+    ) -> tuple[Html | None, Html | None]:
+        table = view_sessions.SessionTable.of(self.library, traces)
+        rows, total, at = table.page(place)
+        id = place.get("session") or (rows[0]["id"] if rows else "")
+        detail = None
+        if "detail" in want:
+            session = table.row(id)
+            detail = message("No such session", f"{traces.name} has no session {id}.")
+            if session is not None:
+                detail = view_sessions.session_detail(self._story(place, table, session, traces, token), place)
+        return view_sessions.session_list(rows, total, at, place, id) if "list" in want else None, detail
+
+    def _story(
+        self,
+        place: dict[str, str],
+        table: view_sessions.SessionTable,
+        session: dict[str, Any],
+        traces: Dataset,
+        token: str | None,
+    ) -> view_sessions.Story:
+        id, first = session["id"], view_sessions.Story.first_of(place)
+        stop = first + view_sessions.WINDOW
+        pairs = self._source(self.place(place, token)[1], "pairs", token)
+        return view_sessions.Story(
+            session,
+            *table.story(id),
+            heavy.steps(self.library, traces, [id], first, stop),
+            self.index(pairs, token).of_trace(id) if pairs else {},
+            heavy.vote_counts(self.library, pairs, id, first, stop) if pairs else {},
+            first,
+        )
+
     def _runs(
         self, place: dict[str, str], dataset: Dataset, token: str | None, want: tuple[str, ...]
     ) -> tuple[Html | None, Html | None]:
         rows = view_runs.rollouts(self.library, dataset)
-        watched = next((row for row in rows if row["watched"] and row["num_hints"]), rows[0] if rows else None)
-        id = place.get("rollout") or (watched["trace_id"] if watched else "")
+        first = next((row for row in rows if row["watched"] and row["num_hints"]), rows[0] if rows else None)
+        id = place.get("rollout") or (first["trace_id"] if first else "")
         detail = None
         if "detail" in want:
             trace = heavy.trace(self.library, dataset, id) if id else None
-            detail = (
-                view_runs.run_detail(trace)
-                if trace
-                else message("No such rollout", f"{dataset.name} has no rollout {id}.")
-            )
+            detail = message("No such rollout", f"{dataset.name} has no rollout {id}.")
+            if trace is not None:
+                beside = view_runs.beside(rows, id)
+                by_trace: dict[str, list[Any]] = {row["trace_id"]: [] for row in beside}
+                for step in heavy.steps(self.library, dataset, list(by_trace), stop=view_runs.MAX_TURNS):
+                    by_trace[step["trace_id"]].append(step)
+                detail = view_runs.run_detail(trace, [(row, by_trace[row["trace_id"]]) for row in beside], place)
         return view_runs.run_list(rows, place, id) if "list" in want else None, detail
 
     def _tasks(
         self, place: dict[str, str], dataset: Dataset, token: str | None, want: tuple[str, ...]
     ) -> tuple[Html | None, Html | None]:
         rows = dataset.once("tasks", lambda: heavy.tasks(self.library, dataset))
-        id = place.get("task") or (view_tasks.task_id(rows[0]) if rows else "")
-        row = next((row for row in rows if view_tasks.task_id(row) == id), None)
-        detail = view_tasks.task_detail(row) if row else message("No such task", f"{dataset.name} has no task {id}.")
-        return view_tasks.task_list(rows, place, id), detail
+        tried: dict[str, list[Any]] = {}
+        runs = self._source(self.place(place, token)[1], "runs", token)
+        for one in view_runs.rollouts(self.library, runs) if runs else ():
+            tried.setdefault(str(one["episode"].get("task_id")), []).append(one)
+        id = place.get("task") or (rows[0]["task_id"] if rows else "")
+        row = next((row for row in rows if row["task_id"] == id), None)
+        detail = message("No such task", f"{dataset.name} has no task {id}.")
+        if row is not None:
+            detail = view_tasks.task_detail(row, place, tried.get(id, ()))
+        return view_tasks.task_list(rows, place, id, tried), detail
 
     def _overview(self, place: dict[str, str], dataset: Dataset, token: str | None) -> Html:
         if dataset.kind != "pairs":
@@ -242,6 +301,10 @@ class ReviewDesk:
         """Return a piece of a long text, or the messages before the window."""
         place, dataset = self.place(parameters, token)
         part, offset = place.get("part", "prompt"), whole(place.get("offset"))
+        if place.get("session"):
+            source = self._source(dataset, "sessions", token) or dataset
+            step = whole(place.get("step"))
+            return {"html": conversation(heavy.step_messages(self.library, source, place["session"], step))}
         if place.get("hint"):
             source = self._source(dataset, "hints", token) or dataset
             messages = self._hint_prompt(source, place["hint"])

@@ -7,6 +7,7 @@ DuckDB skip all other row groups.
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -35,7 +36,7 @@ def files_of(library: Library, dataset: Dataset, config: str, trace_id: str) -> 
         return None if first is None else (first, last)
 
     found = []
-    for files in dataset.splits(config):
+    for files in dataset.groups(config):
         if len(files) > 1 and any(span(file) is None for file in (files[0], files[-1])):
             return dataset.files(config)  # Without statistics any file can hold it.
         at = bisect_left(files, trace_id, key=lambda file: (span(file) or ("", ""))[1]) if len(files) > 1 else 0
@@ -115,3 +116,64 @@ def tasks(library: Library, dataset: Dataset) -> list[Row]:
     """Return the tasks of a set."""
     files = dataset.files(next(iter(dataset.manifest.get("tables", {})), ""))
     return library.rows("select * from read_parquet(?) limit 5000", [files]) if files else []
+
+
+def steps(
+    library: Library, traces: Dataset, trace_ids: Sequence[str], first: int = 0, stop: int = 1 << 31
+) -> list[Row]:
+    """Return the steps of traces in a range, without the results, in order; `action` is the message of the model."""
+    columns = 'trace_id, step_id, "index", student_action, on_main_branch, error_sites, hints'
+    rows = _steps(library, traces, columns, trace_ids, '"index" >= ? and "index" < ?', [first, stop])
+    return [row | {"action": acted(row.pop("student_action"))} for row in rows]
+
+
+def step_messages(library: Library, traces: Dataset, trace_id: str, step: int) -> list[Row]:
+    """Return what the model did at a step, and what came back."""
+    rows = _steps(library, traces, "student_action, results", [trace_id], '"index" = ?', [step])
+    return [
+        message
+        for row in rows
+        for message in (acted(row["student_action"]), *({"role": "tool", "content": text} for text in row["results"]))
+    ]
+
+
+def _steps(
+    library: Library,
+    traces: Dataset,
+    columns: str,
+    trace_ids: Sequence[str],
+    condition: str,
+    values: Sequence[Any],
+) -> list[Row]:
+    files = sorted({file for id in trace_ids for file in files_of(library, traces, "steps", id)})
+    if not files:
+        return []
+    marks = ", ".join("?" * len(trace_ids))
+    order = 'order by trace_id, "index"'
+    sql = f"select {columns} from read_parquet(?) where trace_id in ({marks}) and {condition} {order}"
+    return library.rows(sql, [files, *trace_ids, *values])
+
+
+def acted(text: str) -> Row:
+    """Return the column `student_action` as a message: words, then one line of JSON for each call."""
+    lines, calls = text.split("\n"), []
+    while lines:
+        call = parsed(lines[-1]) if lines[-1].startswith("{") else None
+        if not isinstance(call, dict) or call.keys() != {"name", "arguments"}:
+            break
+        calls.append({"function": call})
+        lines.pop()
+    return {"role": "assistant", "content": "\n".join(lines), "tool_calls": calls[::-1]}
+
+
+def vote_counts(library: Library, pairs: Dataset, trace_id: str, first: int, stop: int) -> dict[int, tuple[int, int]]:
+    """Return, for steps in a range, how many answers of teachers count, and how many there are."""
+    files = files_of(library, pairs, "votes", trace_id)
+    if not files:
+        return {}
+    rows = library.query(
+        "select \"index\", count(*) filter (status = 'voted' and coalesce(excluded, '') = ''), count(*)"
+        ' from read_parquet(?) where trace_id = ? and "index" >= ? and "index" < ? and attempt = 0 group by all',
+        [files, trace_id, first, stop],
+    )
+    return {step: (voted, num) for step, voted, num in rows}

@@ -75,14 +75,21 @@ class Dataset:
         """Return the tag of the revision, as its manifest has it."""
         return f"v{self.manifest['version']}" if "version" in self.manifest else self.revision[:10]
 
-    def splits(self, config: str) -> list[list[str]]:
-        """Return the addresses of a config's Parquet files, by split."""
-        splits = self.manifest.get("tables", {}).get(config, {}).get("splits", {})
-        return [[f"hub:///{self.key}/{path}" for path in split["files"]] for split in splits.values()]
+    def groups(self, config: str) -> list[list[str]]:
+        """Return the addresses of a config's Parquet files; those of a group are sorted together."""
+        table = self.manifest.get("tables", {}).get(config, {})
+        groups = table.get("parts") or table.get("splits", {}).values()
+        return [[f"hub:///{self.key}/{path}" for path in group["files"]] for group in groups]
+
+    def indexes(self, config: str) -> list[str]:
+        """Return the addresses of a config's index files: one, or one for each part."""
+        table = self.manifest.get("tables", {}).get(config, {})
+        paths = [part["index"] for part in table.get("parts") or [table] if "index" in part]
+        return [f"hub:///{self.key}/{path}" for path in paths]
 
     def files(self, config: str) -> list[str]:
         """Return the addresses of all Parquet files of a config."""
-        return [file for files in self.splits(config) for file in files]
+        return [file for files in self.groups(config) for file in files]
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what `make` gave the first time."""
@@ -102,7 +109,7 @@ class Library:
         self.db = duckdb.connect(":memory:")
         self.db.register_filesystem(self.files)
         for setting, value in _SETTINGS.items():
-            self.db.execute(f"set {setting} = '{value.replace(chr(39), chr(39) * 2)}'")
+            self.db.execute(f"set global {setting} = '{value.replace(chr(39), chr(39) * 2)}'")
         self.folder = folder
         self._open: dict[tuple[str, str], Dataset] = {}
         self._rights: dict[tuple[str, str | None], tuple[float, bool]] = {}
@@ -264,6 +271,8 @@ _SETTINGS = {
     "autoinstall_known_extensions": "false",
     "autoload_known_extensions": "false",
     "preserve_insertion_order": "true",
+    # Otherwise each small column that is read after a filter costs a megabyte.
+    "disable_parquet_prefetching": "true",
     # Otherwise a large sort spills into the working directory.
     "temp_directory": str(Path(tempfile.gettempdir()) / f"composer-space-{os.getpid()}"),
 }

@@ -8,9 +8,20 @@ from dataclasses import dataclass
 from inspector.address import address
 from inspector.markup import Html, h
 
-VIEWS = (("pairs", "Pairs"), ("hints", "Hints"), ("runs", "Runs"), ("tasks", "Tasks"), ("overview", "Overview"))
-ITEMS = {"pairs": "pair", "hints": "hint", "runs": "rollout", "tasks": "task"}
-SEARCHES = {"pairs": ("q", "Search actions, repositories, ids"), "hints": ("hint_q", "Search messages and hints")}
+VIEWS = (
+    ("pairs", "Pairs"),
+    ("hints", "Hints"),
+    ("sessions", "Sessions"),
+    ("runs", "Runs"),
+    ("tasks", "Tasks"),
+    ("overview", "Overview"),
+)
+ITEMS = {"pairs": "pair", "hints": "hint", "sessions": "session", "runs": "rollout", "tasks": "task"}
+SEARCHES = {
+    "pairs": ("q", "Search actions, repositories, ids"),
+    "hints": ("hint_q", "Search messages and hints"),
+    "sessions": ("session_q", "Search tasks, repositories, models"),
+}
 _READ = (
     ("j / k", "next / previous"),
     ("Space / PageDown / PageUp", "a screen further / back"),
@@ -35,7 +46,7 @@ _ALSO = (
     ("u", "undo the last decision"),
     ("n", "write a note"),
 )
-_ON_HINTS = (("a / h / b", "good hint / bad hint / wrong blame"),)
+_ON_HINTS = (("a / h / b", "good hint / bad hint / wrong blame"), ("e", "edit the hint"))
 
 
 @dataclass(frozen=True)
@@ -84,6 +95,7 @@ def page(
         _help(frame.blind),
         _dialog("guidelines", "Guidelines", frame.guidelines),
         _editor(frame.blind),
+        _hint_editor(),
         _submission(),
         data_view=view,
         data_parameter=ITEMS.get(view),
@@ -156,7 +168,8 @@ def _left(place: Mapping[str, str], list_: Html) -> Html:
         field = {"placeholder": f"{hint}  ( / )", "aria_label": hint, "value": place.get(name), "maxlength": "200"}
         search = h("input", type="search", name=name, id="search", autocomplete="off", spellcheck="false", **field)
         title = h("summary", "Filters ", h("span", cls="active", data_active=True))
-        form = h("form", search, h("details", title, h("div", id="filters"), id="panel"), id="form", role="search")
+        panel = h("details", title, h("div", id="filters"), id="panel") if place["view"] != "sessions" else None
+        form = h("form", search, panel, id="form", role="search")
     return h(
         "section", form, h("p", id="last", role="status"), h("div", list_, id="list"), cls="side", aria_label="List"
     )
@@ -191,6 +204,16 @@ def _editor(blind: bool) -> Html:
     save = h("button", "Save the edit", type="button", id="save-edit", cls="primary")
     error = h("p", id="edit-error", cls="wrong", role="alert")
     return _dialog("editor", "Edit the action", h("p", text, cls="quiet"), h("p", starts), box, error, save)
+
+
+def _hint_editor() -> Html:
+    box = h("textarea", Html(), id="edited-hint", rows="6", maxlength="2000", aria_label="The text of the hint")
+    text = h(
+        "p", "What the model should have known before this step. Say what is right, not what was wrong.", cls="quiet"
+    )
+    error = h("p", id="hint-error", cls="wrong", role="alert")
+    save = h("button", "Save the hint", type="button", id="save-hint", cls="primary")
+    return _dialog("hint-editor", "Edit the hint", text, box, error, save)
 
 
 def _submission() -> Html:

@@ -270,6 +270,14 @@ class PairIndex:
         rows = self.library.rows(f"select * from {self.relation.name} where id = ?", [pair_id])
         return rows[0] if rows else None
 
+    def of_trace(self, trace_id: str) -> dict[int, list[dict[str, Any]]]:
+        """Return the pairs of a trace, by step."""
+        found: dict[int, list[dict[str, Any]]] = {}
+        columns = "id, step, num_agree, num_votes"
+        for row in self.library.rows(f"select {columns} from {self.relation.name} where trace_id = ?", [trace_id]):
+            found.setdefault(row["step"], []).append(row)
+        return found
+
     def page_of(self, pair_id: str, query: Query) -> int | None:
         """Return the page on which a pair is, or None if the filters hide it."""
         at = self.relation

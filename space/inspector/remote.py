@@ -133,10 +133,14 @@ class HubFiles(AbstractFileSystem):
 
 
 class RangeFile(io.RawIOBase):
-    """A file of a source; each read is one request."""
+    """A file of a source; each read is one request.
+
+    DuckDB's threads share a file, and each one seeks before it reads: so each thread has a position of its own.
+    """
 
     def __init__(self, source: RangeSource, path: str) -> None:
-        self.source, self.path, self.at = source, path, 0
+        self.source, self.path = source, path
+        self._position = threading.local()
         _, self.size = source.place(path)
 
     def readable(self) -> bool:
@@ -146,16 +150,17 @@ class RangeFile(io.RawIOBase):
         return True
 
     def tell(self) -> int:
-        return self.at
+        return getattr(self._position, "at", 0)
 
     def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
-        self.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.at, io.SEEK_END: self.size}[whence]
-        return self.at
+        self._position.at = offset + {io.SEEK_SET: 0, io.SEEK_CUR: self.tell(), io.SEEK_END: self.size}[whence]
+        return self.tell()
 
     def read(self, size: int = -1) -> bytes:
-        stop = self.size if size is None or size < 0 else min(self.at + size, self.size)
-        if stop <= self.at:
+        start = self.tell()
+        stop = self.size if size is None or size < 0 else min(start + size, self.size)
+        if stop <= start:
             return b""
-        content = self.source.read(self.path, self.at, stop)
-        self.at += len(content)
+        content = self.source.read(self.path, start, stop)
+        self._position.at = start + len(content)
         return content

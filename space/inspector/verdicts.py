@@ -22,6 +22,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
 from inspector.reviews import REVIEWS, ReviewFile, ReviewFiles
+from inspector.vocabulary import BLAMES
 
 PAIR_VERDICTS = ("accept", "reject", "edit", "swap")
 REASONS = {
@@ -31,9 +32,10 @@ REASONS = {
     "unsafe": "unsafe",
     "private": "private data",
 }
-HINT_VERDICTS = ("good_hint", "bad_hint", "wrong_blame")
+HINT_VERDICTS = ("good_hint", "bad_hint", "edit_hint", "wrong_blame")
 MAX_VERDICTS = 1_000  # of one submission
 MAX_NOTE = 500
+MAX_HINT = 2_000
 MAX_EDIT = 100_000
 _MAX_FILES = 2_000
 _REMEMBER_S = 60.0
@@ -56,6 +58,11 @@ def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> R
     if verdict not in (*PAIR_VERDICTS, *HINT_VERDICTS):
         raise BadVerdict(f"{str(verdict)[:40]!r} is not a verdict.")
     on_pair = verdict in PAIR_VERDICTS
+    hint, blame = _text(draft.get("edited_hint"), MAX_HINT).strip(), _text(draft.get("blame"), 20)
+    if verdict == "edit_hint" and not hint:
+        raise BadVerdict("An edited hint needs a text.")
+    if blame and blame not in BLAMES:
+        raise BadVerdict(f"{blame!r} is not a blame.")
     row = {
         "target": "pair" if on_pair else "hint",
         "pair_id": draft["id"] if on_pair else "",
@@ -64,6 +71,8 @@ def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> R
         "verdict": verdict,
         "edited_chosen": [edited_message(draft.get("edited"))] if verdict == "edit" else [],
         "reason": reason if verdict == "reject" and reason in REASONS else "",
+        "edited_hint": hint if verdict == "edit_hint" else "",
+        "blame": blame if verdict == "wrong_blame" else "",
         "note": _text(draft.get("note"), MAX_NOTE),
         "blind": isinstance(shuffle, str) and draft.get("seen") is False,
         "dataset": repo,
@@ -106,11 +115,12 @@ def submit(api: HfApi, repo: str, revision: str, drafts: Sequence[Any], token: s
     content = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows).encode("utf-8", "replace")
     path = f"{REVIEWS}/{reviewer}/{now:%Y%m%dT%H%M%S}-{hashlib.sha256(content).hexdigest()[:8]}.jsonl"
     counts = ", ".join(f"{name} {count}" for name, count in Counter(row["verdict"] for row in rows).most_common())
+    command = f"composer-hub {'pairs' if rows[0]['target'] == 'pair' else 'traces'} apply-verdicts"
     info = api.create_commit(
         repo,
         [CommitOperationAdd(path, content)],
         commit_message=f"Add {len(rows)} verdicts of {reviewer}",
-        commit_description=f"{counts}. Reviewed at {revision}. Merge, then run `composer-hub pairs apply-verdicts`.",
+        commit_description=f"{counts}. Reviewed at {revision}. Merge, then run `{command}`.",
         repo_type="dataset",
         create_pr=True,
         token=token,

@@ -9,14 +9,36 @@ from typing import Any
 
 from inspector.address import address
 from inspector.library import Dataset, Library
-from inspector.markup import Html, badge, block, h, words
+from inspector.markup import Html, badge, block, h
 from inspector.messages import conversation, message_view
+from inspector.parts import (
+    card,
+    choice,
+    cleared,
+    item,
+    line,
+    listing,
+    page_number,
+    pager,
+    table,
+    tile,
+    verdict_bar,
+    where,
+)
+from inspector.vocabulary import BLAMES, blame_words, kind_words, writer_words
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
 PAGE = 50
 WINDOW = 4
-_FILTERS = ("kind", "blame", "writer", "hint_q")
+_VERDICTS = (
+    ("good_hint", "Good hint", "a", "Kind, blame and hint are right"),
+    ("bad_hint", "Bad hint", "h", "The hint would not have helped: take it out"),
+    ("edit_hint", "Edit hint", "e", "Write the hint that would have helped"),
+    ("wrong_blame", "Wrong blame", "b", "The model was not at fault: take the hint out, and name who was"),
+    ("skip", "Skip", "x", "Decide nothing and move on"),
+    ("undo", "Undo", "u", "Take the last decision back"),
+)
 _TABLE = """
     select step_id || ':' || number as id, step_id, trace_id, step, model, site.kind as kind, site.blame as blame,
            site.rule as rule, site.tool as tool, site.call_id as call_id, coalesce(site.message, '') as message,
@@ -72,10 +94,7 @@ class SiteTable:
         """Return a page of sites, the number of all that pass, and the page's number."""
         where, values = self.where(place)
         total = self.library.query(f"select count(*) from {self.name} where {where}", values)[0][0]
-        asked = place.get("page", "")
-        at = min(
-            int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0, max(0, (total - 1) // PAGE)
-        )
+        at = min(page_number(place), max(0, (total - 1) // PAGE))
         order = "order by (blame <> 'model'), (writer = 'no hint'), trace_id, step, id"
         rows = self.library.rows(
             f"select * from {self.name} where {where} {order} limit {PAGE} offset ?", [*values, at * PAGE]
@@ -94,59 +113,41 @@ class SiteTable:
         )
 
 
+def site_badges(site: Row) -> list[Html]:
+    """Return what went wrong at a site and whose fault it was, as labels."""
+    own = site["blame"] == "model"
+    return [badge(kind_words(site["kind"]), "bad"), badge(blame_words(site["blame"]), "" if own else "warn")]
+
+
 def hint_list(rows: Sequence[Row], total: int, at: int, place: Place, current: str) -> Html:
     """Return a page of error sites."""
-    count = h("p", f"{total:,} error sites", cls="count", role="status")
-    if not rows:
-        kept = {name: value for name, value in place.items() if name not in (*_FILTERS, "page", "hint")}
-        clear = h("a", "Clear the filters", href=address(kept), data_go=True, cls="button")
-        return h("div", count, h("div", h("p", "No error site passes these filters."), clear, cls="empty"))
     items = [_item(row, place, current) for row in rows]
-    last = max(0, (total - 1) // PAGE)
-    nav = None
-    if last:
-        links = [
-            h("a", label, href=address(place, page=to or None, hint=None), data_go=True, cls="button")
-            for label, to in (("← Previous", at - 1), ("Next →", at + 1))
-            if 0 <= to <= last
-        ]
-        nav = h("nav", links, h("span", f"page {at + 1} of {last + 1}", cls="quiet"), cls="pager", aria_label="Pages")
-    return h("div", count, h("ol", items, cls="rows", start=at * PAGE + 1), nav)
+    empty = cleared("No error site passes these filters.", place)
+    return listing(f"{total:,} error sites", items, pager(at, total, PAGE, place, "hint"), empty)
 
 
 def _item(row: Row, place: Place, current: str) -> Html:
     labels = [
-        badge(words(row["kind"]), "bad"),
-        badge(f"blame: {row['blame']}", "" if row["blame"] == "model" else "warn"),
-        badge(row["writer"], "info" if row["text"] else ""),
+        *site_badges(row),
+        badge(writer_words(row["writer"]), "info" if row["text"] else "", "who wrote the hint"),
         h("span", cls="draft", data_draft=row["id"]),
     ]
-    link = h(
-        "a",
-        h("span", labels, cls="labels"),
-        h("span", h("b", row["tool"] or "text"), " ", row["message"][:140], cls="line"),
-        h("span", row["text"][:140], cls="line ins") if row["text"] else None,
-        h("span", f"{row['model']} · step {row['step'] + 1}", cls="quiet small"),
-        href=address(place, hint=row["id"]),
-        data_item=row["id"],
-        aria_current="true" if row["id"] == current else None,
-    )
-    return h("li", link)
+    lines = [
+        line([h("b", row["tool"] or "text"), " ", row["message"][:140]]),
+        line(row["text"][:140], "ins") if row["text"] else None,
+        where(f"{row['model']} · step {row['step'] + 1}"),
+    ]
+    return item(place, "hint", row["id"], labels, lines, current=current)
 
 
 def hint_filters(counts: Sequence[tuple[str, str, str, int]], place: Place) -> Html:
     """Return the controls of the filter panel."""
     fields = []
-    for at, name in enumerate(("kind", "blame", "writer")):
+    for at, (name, say) in enumerate((("kind", kind_words), ("blame", blame_words), ("writer", writer_words))):
         counted: Counter[str] = Counter()
         for row in counts:
             counted[row[at]] += row[3]  # type: ignore[literal-required]
-        options = [h("option", "any", value="")]
-        options += [
-            h("option", f"{words(value)} ({count:,})", value=value, selected=value == place.get(name))
-            for value, count in counted.most_common()
-        ]
-        fields.append(h("label", h("span", name.capitalize()), h("select", options, name=name)))
+        fields.append(choice(name, name.capitalize(), counted.most_common(), place.get(name, ""), say))
     return h("div", fields, cls="fields")
 
 
@@ -155,117 +156,61 @@ def hint_summary(counts: Sequence[tuple[str, str, str, int]]) -> Html:
     model = [row for row in counts if row[1] == "model"]
     total, hinted = sum(row[3] for row in model), sum(row[3] for row in model if row[2] != "no hint")
     share = f"{hinted / total:.0%}" if total else "-"
-    lines = [
-        h("tr", h("th", words(kind), scope="row"), h("td", blame), h("td", writer), h("td", f"{count:,}", cls="num"))
-        for kind, blame, writer, count in counts
+    rows = [
+        (kind_words(kind), blame_words(blame), writer_words(writer), f"{num:,}") for kind, blame, writer, num in counts
     ]
-    head = h(
-        "tr",
-        [
-            h("th", name, scope="col", cls="num" if name == "sites" else None)
-            for name in ("kind", "blame", "hint by", "sites")
-        ],
-    )
-    table = h(
-        "table", h("caption", "Error sites by kind, blame and writer", cls="sr"), h("thead", head), h("tbody", lines)
-    )
     tiles = [
-        ("error sites", f"{sum(row[3] for row in counts):,}"),
-        ("blamed on the model", f"{total:,}"),
-        ("of these with a hint", f"{hinted:,} ({share})"),
+        tile(f"{sum(row[3] for row in counts):,}", "error sites"),
+        tile(f"{total:,}", BLAMES["model"]),
+        tile(f"{hinted:,} ({share})", "of these with a hint"),
     ]
+    shown = table("Error sites by kind, blame and writer", ("error", "blame", "hint by", "sites"), rows, {"sites"})
     return h(
         "article",
         h("header", h("h1", "Hints"), cls="head"),
-        h("div", [h("div", h("b", value), h("span", name), cls="tile") for name, value in tiles], cls="tiles"),
-        h("section", h("div", table, cls="scroll", tabindex="0", role="region", aria_label="Counts"), cls="card"),
+        h("div", tiles, cls="tiles"),
+        card("", shown),
         aria_label="Hint counts",
     )
 
 
 def hint_detail(site: Row, trace: Row | None, place: Place, verdicts: Sequence[Row] = ()) -> Html:
     """Return one site: the prompt with and without the hint, what the model did, and what came back."""
-    labels = [
-        badge(words(site["kind"]), "bad"),
-        badge(f"blame: {site['blame']}"),
-        badge(f"rule: {site['rule']}"),
-        badge(f"hint by {site['writer']}" if site["text"] else "no hint", "info"),
-    ]
-    link = h(
-        "a",
-        site["id"],
-        href=address({key: place[key] for key in ("dataset", "revision", "view") if key in place}, hint=site["id"]),
-        cls="id",
-    )
-    parts: list[Any] = [
-        h(
-            "header",
-            h("h1", "Error site ", link),
-            h("p", labels, cls="labels"),
-            h("p", f"{site['model']}, step {site['step'] + 1} of trace {site['trace_id']}", cls="quiet"),
-            cls="head",
-        ),
-        _bar(verdicts),
-    ]
+    kept = {name: place[name] for name in ("dataset", "revision", "view") if name in place}
+    session = address(kept, view="sessions", session=site["trace_id"], at=site["step"])
+    labels = [*site_badges(site), badge(f"rule: {site['rule']}"), badge(writer_words(site["writer"]), "info")]
+    link = h("a", site["id"], href=address(kept, hint=site["id"]), cls="id")
+    told = [f"{site['model']}, ", h("a", f"step {site['step'] + 1} of its session", href=session)]
+    bar = verdict_bar(_VERDICTS, "hint", verdicts, _blame_choice(site))
     step = next((one for one in (trace or {}).get("steps") or [] if one["index"] == site["step"]), None)
     if trace is None or step is None:
-        parts.append(h("p", "The trace of this site is not published.", cls="card"))
-        parts.append(h("section", h("h2", "Hint"), _hint(site), cls="card"))
+        parts = [h("p", "The trace of this site is not published.", cls="card"), card("Hint", _hint(site))]
     else:
-        parts += _in_place(site, trace, step, place)
+        parts = _in_place(site, trace, step, kept)
     return h(
         "article",
+        h("header", h("h1", "Error site ", link), h("p", labels, cls="labels"), h("p", told, cls="quiet"), cls="head"),
+        bar,
         parts,
         data_hint=site["id"],
         data_step=site["step_id"],
         data_trace=site["trace_id"],
+        data_text=site["text"],
         aria_label="Error site",
     )
 
 
-def _bar(verdicts: Sequence[Row]) -> Html:
-    buttons = [
-        h("button", label, " ", h("kbd", key), type="button", data_verdict=name, title=title)
-        for name, label, key, title in (
-            ("good_hint", "Good hint", "a", "Kind, blame and hint are right"),
-            ("bad_hint", "Bad hint", "h", "The hint would not have helped"),
-            ("wrong_blame", "Wrong blame", "b", "The model was not at fault, or something else was"),
-            ("skip", "Skip", "x", "Decide nothing and move on"),
-            ("undo", "Undo", "u", "Take the last decision back"),
-        )
-    ]
-    said = [h("li", h("b", row["reviewer"]), " ", words(row["verdict"])) for row in verdicts]
-    others = (
-        h("div", h("p", "Other verdicts"), h("ul", said), cls="others", hidden=True, data_others=True) if said else None
-    )
-    note = h(
-        "input",
-        type="text",
-        maxlength="500",
-        placeholder="Note (optional)",
-        aria_label="Note on this hint",
-        data_note=True,
-    )
-    return h(
-        "div",
-        h("div", buttons, cls="buttons", role="group", aria_label="Verdict"),
-        note,
-        h("span", cls="decided", role="status", data_decided=True),
-        others,
-        cls="verdict",
-    )
+def _blame_choice(site: Row) -> Html:
+    options = [("", "whose fault?"), *((name, said) for name, said in BLAMES.items() if name != site["blame"])]
+    shown = [h("option", said, value=name) for name, said in options]
+    return h("select", shown, aria_label="Who was at fault, if the blame is wrong", data_blame=True)
 
 
-def _in_place(site: Row, trace: Row, step: Row, place: Place) -> list[Html]:
+def _in_place(site: Row, trace: Row, step: Row, kept: Place) -> list[Html]:
     messages = trace["messages"]
     prompt = [messages[at] for start, stop in step["prompt"] for at in range(start, min(stop, len(messages)))]
     first = max(0, len(prompt) - WINDOW)
-    more = address(
-        {name: place[name] for name in ("dataset", "revision", "view") if name in place},
-        "text",
-        hint=site["id"],
-        part="prompt",
-    )
+    more = address(kept, "text", hint=site["id"], part="prompt")
     whole = h("button", f"Show the first {first} messages", type="button", data_earlier=more) if first else None
     window = f"The last {len(prompt) - first} of {len(prompt)} messages." if first else f"All {len(prompt)} messages."
     results = [messages[at] for at in step["results"] if at < len(messages)]
@@ -279,41 +224,26 @@ def _in_place(site: Row, trace: Row, step: Row, place: Place) -> list[Html]:
         role="group",
         aria_label="Prompt",
     )
-    inserted = h(
-        "div",
-        h("p", "▸ hint inserted here, as a user message before the answer", cls="marker"),
-        _hint(site),
-        cls="inserted",
-    )
+    marker = h("p", "▸ hint inserted here, as a user message before the answer", cls="marker")
+    inserted = h("div", marker, _hint(site), cls="inserted") if site["text"] else None
+    shown = [
+        h("p", window, " ", whole, cls="quiet"),
+        h("div", cls="earlier"),
+        conversation(prompt[first:], first, more),
+    ]
+    came = conversation(results) if results else h("p", "Nothing.", cls="quiet")
+    ended = h("p", "The session ends here.", cls="quiet")
     return [
-        h(
-            "section",
-            h("h2", "The prompt"),
-            toggle,
-            h("p", window, " ", whole, cls="quiet"),
-            h("div", cls="earlier"),
-            conversation(prompt[first:], first, more),
-            inserted if site["text"] else None,
-            cls="card prompt",
-        ),
-        h(
-            "section",
-            h("h2", "What the model did"),
-            message_view(messages[step["action"]]),
-            h("h3", "What came back"),
-            conversation(results) if results else h("p", "Nothing.", cls="quiet"),
-            cls="card",
-        ),
-        h(
-            "section",
-            h("h2", "What it did next"),
-            message_view(messages[after["action"]]) if after else h("p", "The session ends here.", cls="quiet"),
-            cls="card",
-        ),
+        card("The prompt", toggle, shown, inserted, cls="prompt"),
+        card("What the model did", message_view(messages[step["action"]]), h("h3", "What came back"), came),
+        card("What it did next", message_view(messages[after["action"]]) if after else ended),
     ]
 
 
 def _hint(site: Row) -> Html:
-    if not site["text"]:
-        return h("p", "No writer had a hint for this site.", cls="quiet")
-    return h("blockquote", block(site["text"]), h("footer", f"hint by {site['writer']}"), cls="hint")
+    return hint_quote(site) if site["text"] else h("p", "No writer had a hint for this site.", cls="quiet")
+
+
+def hint_quote(hint: Row) -> Html:
+    """Return a hint with the name of its writer."""
+    return h("blockquote", block(hint["text"]), h("footer", f"hint by: {writer_words(hint['writer'])}"), cls="hint")

@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector.markup import Html, h, number, words
+from inspector.parts import card, table, tile
 from inspector.verdicts import Standing, agreement, states
+from inspector.vocabulary import kind_words
 
 Row = Mapping[str, Any]
 _TILES = (
@@ -40,11 +42,7 @@ def overview(
     tiles = [_tile(label, headlines[name]) for name, label in _TILES if name in headlines]
     counts = manifest.get("counts") or {}
     if not tiles:
-        tiles = [
-            h("div", h("b", number(value)), h("span", words(name)), cls="tile")
-            for name, value in counts.items()
-            if isinstance(value, (int, float))
-        ]
+        tiles = [tile(number(value), words(name)) for name, value in counts.items() if isinstance(value, (int, float))]
     plots = [
         plot
         for name, heading, unit in _PLOTS
@@ -56,7 +54,7 @@ def overview(
             )
         )
     ]
-    named = [(words(kind) if kind else "no error", count) for kind, count in kinds]
+    named = [(kind_words(kind) if kind else "no error", count) for kind, count in kinds]
     if named:
         plots.insert(0, _plot("Pairs by error kind", "pairs", named))
     return h(
@@ -73,28 +71,23 @@ def overview(
 
 
 def _tile(label: str, row: Row) -> Html:
-    around = (
-        f"95 %: {number(row['low'])} to {number(row['high'])}"
-        if row["low"] is not None and row["high"] is not None
-        else None
-    )
-    return h("div", h("b", number(row["value"])), h("span", label), h("small", around) if around else None, cls="tile")
+    known = row["low"] is not None and row["high"] is not None
+    return tile(number(row["value"]), label, f"95 %: {number(row['low'])} to {number(row['high'])}" if known else "")
 
 
 def _lineage(manifest: Row) -> Html:
     parents = manifest.get("parents") or []
     shown = [
-        h(
-            "li",
-            f"{parent.get('role', 'parent')}: ",
-            h("b", parent.get("repo", "?")),
-            f" {parent.get('tag') or parent.get('revision', '')[:10]}",
-        )
-        for parent in parents
-        if isinstance(parent, Mapping)
+        h("li", f"{one.get('role', 'parent')}: ", h("b", one.get("repo", "?")), f" {_version(one)}")
+        for one in parents
+        if isinstance(one, Mapping)
     ]
     made = f"Published by composer_hub {manifest.get('composer_hub', '')}"
     return h("div", h("p", made, cls="quiet"), h("ul", shown, cls="plain") if shown else None)
+
+
+def _version(parent: Row) -> str:
+    return str(parent.get("tag") or parent.get("revision", "")[:10])
 
 
 def _plot(title: str, unit: str, values: Sequence[tuple[str, float]]) -> Html | None:
@@ -125,84 +118,54 @@ def _cut(text: str, limit: int = 34) -> str:
     return text if len(text) <= limit else text[: limit - 1] + "…"
 
 
+_TEACHER_COLUMNS = {
+    "calls": "calls",
+    "p50 s": "latency_p50_s",
+    "p95 s": "latency_p95_s",
+    "mean $ per call": "usd_per_call",
+    "total $": "usd",
+    "cached": "cached_share",
+}
+
+
 def _teachers(report: Sequence[Row]) -> Html | None:
     cells = {(row["scope"], row["metric"]): row["value"] for row in report}
     teachers = [row["scope"] for row in report if row["metric"] == "calls"]
-    columns = (
-        ("calls", "calls"),
-        ("latency_p50_s", "p50 s"),
-        ("latency_p95_s", "p95 s"),
-        ("usd_per_call", "mean $ per call"),
-        ("usd", "total $"),
-        ("cached_share", "cached"),
-    )
-    if not teachers:
-        return None
-    lines = [
-        h(
-            "tr",
-            h("th", name, scope="row"),
-            [h("td", number(cells.get((name, column))), cls="num") for column, _ in columns],
-        )
-        for name in teachers
-    ]
-    head = h("tr", h("th", "teacher", scope="col"), [h("th", title, scope="col", cls="num") for _, title in columns])
-    return _table_card("Teachers", head, lines)
+    rows = [(name, *(number(cells.get((name, column))) for column in _TEACHER_COLUMNS.values())) for name in teachers]
+    shown = table("Teachers", ("teacher", *_TEACHER_COLUMNS), rows, _TEACHER_COLUMNS)
+    return card("Teachers", shown) if rows else None
 
 
 def _all_numbers(report: Sequence[Row]) -> Html | None:
-    if not report:
-        return None
-    lines = [
-        h(
-            "tr",
-            h("th", words(row["metric"]), scope="row"),
-            h("td", row["scope"] or ""),
-            h("td", number(row["value"]), cls="num"),
-            h("td", f"{number(row['low'])} to {number(row['high'])}" if row["low"] is not None else "", cls="num"),
-            h("td", number(row["n"]), cls="num"),
+    rows = [
+        (
+            words(row["metric"]),
+            row["scope"] or "",
+            number(row["value"]),
+            f"{number(row['low'])} to {number(row['high'])}" if row["low"] is not None else "",
+            number(row["n"]),
         )
         for row in sorted(report, key=lambda row: (row["metric"], -(row["value"] or 0)))
     ]
-    names = ("metric", "of", "value", "95 %", "n")
-    head = h("tr", [h("th", name, scope="col") for name in names])
-    return h("details", h("summary", f"All {len(lines)} numbers of the report"), _table_card("", head, lines))
-
-
-def _table_card(title: str, head: Html, lines: Sequence[Html]) -> Html:
-    table = h("table", h("caption", title or "Report", cls="sr"), h("thead", head), h("tbody", lines))
-    heading = h("h2", title) if title else None
-    return h(
-        "section",
-        heading,
-        h("div", table, cls="scroll", tabindex="0", role="region", aria_label=title or "Report"),
-        cls="card",
-    )
+    shown = table("Report", ("metric", "of", "value", "95 %", "n"), rows, {"value", "95 %", "n"})
+    return h("details", h("summary", f"All {len(rows)} numbers of the report"), card("", shown)) if rows else None
 
 
 def review_card(standing: Standing) -> Html:
     """Return what reviewers have done: how many pairs, how far two reviewers agree, and which files do not count."""
     figures, reviewed = agreement(standing.rows), len(states(standing.rows))
     tiles = [
-        h("div", h("b", f"{reviewed:,}"), h("span", "pairs reviewed"), cls="tile"),
-        h("div", h("b", f"{standing.pending:,}"), h("span", "open pull requests with verdicts"), cls="tile"),
+        tile(f"{reviewed:,}", "pairs reviewed"),
+        tile(f"{standing.pending:,}", "open pull requests with verdicts"),
     ]
     if figures.get("n"):
-        tiles.append(
-            h(
-                "div",
-                h("b", f"{figures['agreement']:.0%}"),
-                h("span", f"agreement of {figures['reviewers']} reviewers"),
-                h("small", f"on {figures['n']:,} pairs that two or more reviewed, {figures['blind']:,} of them blind"),
-                cls="tile",
-            )
-        )
+        note = f"on {figures['n']:,} pairs that two or more reviewed, {figures['blind']:,} of them blind"
+        tiles.append(tile(f"{figures['agreement']:.0%}", f"agreement of {figures['reviewers']} reviewers", note))
         if figures.get("alpha") is not None:
             chance = "agreement beyond chance: 1 is full, 0 is chance"
-            alpha = (h("b", f"{figures['alpha']:.2f}"), h("span", "Krippendorff's alpha"), h("small", chance))
-            tiles.append(h("div", alpha, cls="tile"))
+            tiles.append(tile(f"{figures['alpha']:.2f}", "Krippendorff's alpha", chance))
     refused = [h("li", str(file)) for file in standing.refused[:_MAX_REFUSED]]
     if len(standing.refused) > _MAX_REFUSED:
         refused.append(h("li", f"{len(standing.refused) - _MAX_REFUSED:,} more"))
     note = h("div", h("p", "These files of verdicts count for nobody:"), h("ul", refused)) if refused else None
-    return h("section", h("h2", "Review"), h("div", tiles, cls="tiles"), note, cls="card review")
+    return card("Review", h("div", tiles, cls="tiles"), note, cls="review")

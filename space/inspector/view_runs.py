@@ -1,23 +1,30 @@
-"""Rollouts of a training run: rewards in a list, and one rollout with its tokens colored by what the trainer measured.
+"""Rollouts of a training run: rewards in a list; one rollout beside the others of its prompt, and its tokens, out.
 
-`provenance` of a rollout holds rewards, advantage and, for the sampled few, one number per token of the completion.
+`provenance` of a rollout holds rewards, advantage, what the environment tells about the episode, and, for the sampled
+few, one number per token of the completion.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from inspector.address import address
+from inspector.diff import short_action
 from inspector.library import Dataset, Library
-from inspector.markup import Html, badge, h, number, words
+from inspector.markup import Html, badge, h, number, parsed
 from inspector.messages import conversation
+from inspector.parts import card, facts, item, line, listing, table
+from inspector.vocabulary import kind_words, writer_words
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
 MAX_ROLLOUTS = 2_000
+MAX_BESIDE = 8
+MAX_TURNS = 40  # of a rollout beside others
+MAX_FINDINGS = 50
 MAX_TOKENS = 4_000
 STEPS = 6  # shades of a heat-map, to each side
 _MAPS = (
@@ -25,137 +32,180 @@ _MAPS = (
     ("uplift", "token_uplift", "Log-probability with the hint minus without"),
     ("advantage", "token_advantage", "Advantage"),
 )
+# An episode also holds the files after each call, which are long.
+_LIGHT = """
+    select trace_id, len(steps) as num_turns,
+           list_sum(list_transform(steps, lambda one: len(one.error_sites)))::int as num_sites,
+           list_sum(list_transform(steps, lambda one: len(one.hints)))::int as num_hints,
+           try_cast(provenance->>'$.policy_step' as int) as policy_step,
+           try_cast(provenance->>'$.advantage' as double) as advantage,
+           provenance->>'$.environment' as environment, provenance->'$.rewards' as rewards,
+           md5(coalesce(provenance->>'$.prompt_ids', trace_id)) as prompt,
+           json_object('task_id', provenance->>'$.episode.task_id', 'hack', provenance->'$.episode.hack',
+                       'reward', provenance->'$.episode.reward',
+                       'visible_reward', provenance->'$.episode.visible_reward') as episode,
+           coalesce(json_array_length(provenance, '$.token_advantage'), 0) > 0 as watched
+    from read_parquet(?) order by policy_step, prompt, trace_id limit ?
+"""
 
 
 def rollouts(library: Library, dataset: Dataset) -> list[dict[str, Any]]:
-    """Return the rollouts of a run without their tokens, by policy step."""
+    """Return the rollouts of a run without their tokens, by policy step and prompt."""
 
     def read() -> list[dict[str, Any]]:
-        return library.rows(
-            "select trace_id, len(steps) as num_turns,"
-            " list_sum(list_transform(steps, lambda one: len(one.error_sites)))::int as num_sites,"
-            " list_sum(list_transform(steps, lambda one: len(one.hints)))::int as num_hints,"
-            " (provenance->>'$.policy_step')::int as policy_step, (provenance->>'$.advantage')::double as advantage,"
-            " provenance->>'$.environment' as environment, provenance->>'$.rewards' as rewards,"
-            " coalesce(json_array_length(provenance, '$.token_advantage'), 0) > 0 as watched"
-            f" from read_parquet(?) order by policy_step, trace_id limit {MAX_ROLLOUTS}",
-            [dataset.files("traces")],
-        )
+        rows = library.rows(_LIGHT, [dataset.files("traces"), MAX_ROLLOUTS])
+        return [row | {name: parsed(row[name]) or {} for name in ("rewards", "episode")} for row in rows]
 
     return dataset.once("rollouts", read)
 
 
+def beside(rows: Sequence[Row], id: str) -> list[Row]:
+    """Return the rollouts of a rollout's policy step and prompt: itself first, then those with the most advantage."""
+    own = next((row for row in rows if row["trace_id"] == id), None)
+    if own is None:
+        return []
+    same = [row for row in rows if (row["policy_step"], row["prompt"]) == (own["policy_step"], own["prompt"])]
+    return sorted(same, key=lambda row: (row is not own, -(row["advantage"] or 0)))[:MAX_BESIDE]
+
+
+def rewards_of(row: Row) -> dict[str, float | None]:
+    """Return the rewards of a rollout by name."""
+    given = row.get("rewards")
+    known = given.items() if isinstance(given, Mapping) else ()
+    return {str(name): float(value) if isinstance(value, (int, float)) else None for name, value in known}
+
+
+def findings_of(row: Row) -> list[tuple[str, str]]:
+    """Return what the monitor found in a rollout: rules with their evidence."""
+    episode = row.get("episode")
+    found = parsed(episode.get("hack")) if isinstance(episode, Mapping) else None
+    return [
+        (str(one.get("rule")), str(one.get("evidence") or "")) if isinstance(one, Mapping) else (str(one), "")
+        for one in (found if isinstance(found, list) else [])
+    ]
+
+
+def finding_list(findings: Sequence[tuple[str, str]]) -> Html:
+    """Return what the monitor found, with its evidence."""
+    if not findings:
+        return h("p", "The monitor found no sign of a hack.", cls="quiet")
+    rest = h("li", f"{len(findings) - MAX_FINDINGS:,} more", cls="quiet") if len(findings) > MAX_FINDINGS else None
+    shown = [h("li", badge(f"⚑ {rule}", "bad"), " ", evidence[:600]) for rule, evidence in findings[:MAX_FINDINGS]]
+    return h("ul", shown, rest, cls="plain")
+
+
 def run_list(rows: Sequence[Row], place: Place, current: str) -> Html:
     """Return the rollouts, grouped by policy step."""
-    if not rows:
-        return h("div", h("p", "No rollouts", cls="count"))
     items: list[Html] = []
-    last = None
-    for row in rows:
-        if row["policy_step"] != last:
-            last = row["policy_step"]
-            mean = _mean([value for one in rows if one["policy_step"] == last for value in _rewards(one).values()])
-            items.append(h("li", f"policy step {last} · mean reward {number(mean, 2)}", cls="group"))
-        items.append(_item(row, place, current))
-    return h("div", h("p", f"{len(rows):,} rollouts", cls="count", role="status"), h("ol", items, cls="rows"))
+    for step, group in groupby(rows, lambda row: row["policy_step"]):
+        of_step = list(group)
+        known = [value for one in of_step for value in rewards_of(one).values() if value is not None]
+        mean = number(sum(known) / len(known), 2) if known else "-"
+        items.append(h("li", f"policy step {step} · mean reward {mean}", cls="group"))
+        items += [_item(row, place, current) for row in of_step]
+    return listing(_counted(len(rows), "rollout"), items)
 
 
 def _item(row: Row, place: Place, current: str) -> Html:
-    rewards = _rewards(row)
-    labels = [
-        badge(f"{name} {number(value, 2)}", "ok" if (value or 0) > 0 else "bad") for name, value in rewards.items()
-    ]
-    labels += [
+    text = f"{row['environment'] or 'rollout'} · {row['num_turns']} turns · advantage {number(row['advantage'], 2)}"
+    token = badge("tokens", "info", "the trainer looked at each token") if row["watched"] else None
+    return item(place, "rollout", row["trace_id"], [*_badges(row), token], line(text), current=current)
+
+
+def _badges(row: Row) -> list[Html | None]:
+    """Return what came of a rollout, as labels."""
+    findings = findings_of(row)
+    rules = ", ".join(rule for rule, _ in findings)[:200]
+    rewards = rewards_of(row).items()
+    return [
+        *(badge(f"{name} {number(value, 2)}", "ok" if (value or 0) > 0 else "bad") for name, value in rewards),
         badge(_counted(row["num_sites"], "error"), "warn") if row["num_sites"] else None,
         badge(_counted(row["num_hints"], "hint"), "info") if row["num_hints"] else None,
-        badge("tokens", "info", "the trainer looked at each token") if row["watched"] else None,
+        badge(f"⚑ {_counted(len(findings), 'finding')}", "bad", rules) if findings else None,
     ]
-    text = f"{row['environment'] or 'rollout'} · {row['num_turns']} turns · advantage {number(row['advantage'], 2)}"
-    link = h(
-        "a",
-        h("span", labels, cls="labels"),
-        h("span", text, cls="line"),
-        href=address(place, rollout=row["trace_id"]),
-        data_item=row["trace_id"],
-        aria_current="true" if row["trace_id"] == current else None,
-    )
-    return h("li", link)
 
 
 def _counted(count: int, noun: str) -> str:
-    return f"{count} {noun}{'' if count == 1 else 's'}"
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
-def _rewards(row: Row) -> dict[str, float | None]:
-    values = json.loads(row["rewards"]) if isinstance(row["rewards"], str) else row["rewards"] or {}
-    return {str(name): float(value) if isinstance(value, (int, float)) else None for name, value in values.items()}
+def run_detail(trace: Row, beside: Sequence[tuple[Row, Sequence[Row]]], place: Place) -> Html:
+    """Return one rollout: the others of its prompt, the monitor, the hints' effect, token maps, the conversation.
 
-
-def _mean(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) / len(known) if known else None
-
-
-def run_detail(trace: Row) -> Html:
-    """Return one rollout: rewards, token maps, the hints' effect turn by turn, and the conversation."""
-    facts = trace["provenance"]
-    labels = [
-        badge(f"{name} {number(value, 3)}", "ok" if (value or 0) > 0 else "bad")
-        for name, value in _rewards({"rewards": facts.get("rewards")}).items()
-    ]
-    line = [
-        ("run", facts.get("run_id")),
-        ("policy", facts.get("policy")),
-        ("policy step", facts.get("policy_step")),
-        ("environment", facts.get("environment") or "-"),
-        ("advantage", number(facts.get("advantage"))),
-        ("tokens", f"{len(facts.get('completion_ids') or []):,}"),
-    ]
+    `beside` has the rollouts of its policy step and prompt, itself among them, each with its steps.
+    """
+    known = trace["provenance"]
+    own = next((row for row, _ in beside if row["trace_id"] == trace["trace_id"]), {})
+    kept = {name: place[name] for name in ("dataset", "revision") if name in place}
+    episode = own.get("episode") or {}
+    task = episode.get("task_id")
+    line = facts(
+        [
+            ("run", known.get("run_id")),
+            ("policy", known.get("policy")),
+            ("policy step", known.get("policy_step")),
+            ("environment", known.get("environment") or "-"),
+            ("task", h("a", task, href=address(kept, view="tasks", task=task)) if task else None),
+            ("hidden reward", number(episode["reward"]) if isinstance(episode.get("reward"), float) else None),
+            ("advantage", number(own.get("advantage"))),
+            ("tokens", f"{len(known.get('completion_ids') or []):,}"),
+        ]
+    )
+    session = h("a", "The whole session", href=address(kept, view="sessions", session=trace["trace_id"]))
+    title = h("h1", "Rollout ", h("span", trace["trace_id"], cls="id"))
     return h(
         "article",
-        h(
-            "header",
-            h("h1", "Rollout ", h("span", trace["trace_id"], cls="id")),
-            h("p", labels, cls="labels"),
-            h("dl", [h("div", h("dt", name), h("dd", value)) for name, value in line], cls="facts"),
-            cls="head",
-        ),
+        h("header", title, h("p", _badges(own) if own else [], cls="labels"), line, session, cls="head"),
+        _beside(beside, trace["trace_id"], place),
+        card("Monitor", finding_list(findings_of(own))),
         _turns(trace),
-        _heat(facts),
-        h("section", h("h2", "Conversation"), conversation(trace["messages"]), cls="card"),
+        _heat(known),
+        card("Conversation", conversation(trace["messages"])),
         data_rollout=trace["trace_id"],
         aria_label="Rollout",
     )
 
 
-def _turns(trace: Row) -> Html | None:
-    facts = trace["provenance"]
-    uplift, logps = facts.get("token_uplift") or [], facts.get("logps") or []
-    lines = []
-    for number_, step in enumerate(trace["steps"]):
-        if not (step["error_sites"] or step["hints"]):
-            continue
-        span = (facts.get("turns") or [])[number_ : number_ + 1]
-        lines.append(
-            h(
-                "tr",
-                h("th", f"{number_ + 1}", scope="row"),
-                h("td", [badge(words(site["kind"]), "bad") for site in step["error_sites"]]),
-                h("td", [h("span", hint["text"]) for hint in step["hints"]] or "no hint"),
-                h("td", probability(logps, uplift, span[0]) if span else "-", cls="num"),
-            )
-        )
-    if not lines:
+def _beside(beside: Sequence[tuple[Row, Sequence[Row]]], current: str, place: Place) -> Html | None:
+    if len(beside) < 2:
         return None
-    names = ("turn", "error", "hint", "probability per token of the action: before → after the hint")
-    head = h("tr", [h("th", name, scope="col") for name in names])
-    table = h("table", h("caption", "Turns with errors", cls="sr"), h("thead", head), h("tbody", lines))
-    return h(
-        "section",
-        h("h2", "Hints and their effect"),
-        h("div", table, cls="scroll", tabindex="0", role="region", aria_label="Turns"),
-        cls="card",
-    )
+    columns = []
+    for row, steps in beside:
+        here = row["trace_id"] == current
+        turns = [
+            h(
+                "li",
+                short_action(step["action"], 90),
+                [badge(kind_words(site["kind"]), "bad") for site in step["error_sites"]],
+                [badge(writer_words(hint["writer"]), "info", hint["text"][:300]) for hint in step["hints"]],
+            )
+            for step in steps[:MAX_TURNS]
+        ]
+        rest = h("li", f"{len(steps) - MAX_TURNS:,} more turns", cls="quiet") if len(steps) > MAX_TURNS else None
+        name = "this rollout" if here else h("a", row["trace_id"][:8], href=address(place, rollout=row["trace_id"]))
+        advantage = h("p", f"advantage {number(row['advantage'], 2)}", cls="quiet")
+        head = h("h3", name), h("p", _badges(row), cls="labels"), advantage
+        columns.append(h("div", head, h("ol", turns, rest), cls="own" if here else None))
+    shown = h("div", columns, cls="beside", tabindex="0", role="region", aria_label="Rollouts of the same prompt")
+    return card("Beside the other rollouts of this prompt", shown)
+
+
+def _turns(trace: Row) -> Html | None:
+    known = trace["provenance"]
+    uplift, logps, spans = (known.get(name) or [] for name in ("token_uplift", "logps", "turns"))
+    rows = [
+        (
+            f"{place + 1}",
+            [badge(kind_words(site["kind"]), "bad") for site in step["error_sites"]],
+            [h("span", hint["text"]) for hint in step["hints"]] or "no hint",
+            probability(logps, uplift, spans[place]) if place < len(spans) else "-",
+        )
+        for place, step in enumerate(trace["steps"])
+        if step["error_sites"] or step["hints"]
+    ]
+    effect = "probability per token of the action: before → after the hint"
+    shown = table("Turns with errors", ("turn", "error", "hint", effect), rows, {effect})
+    return card("Hints and their effect", shown) if rows else None
 
 
 def probability(logps: Sequence[float | None], uplift: Sequence[float | None], span: Sequence[int]) -> str:
@@ -175,19 +225,12 @@ def probability(logps: Sequence[float | None], uplift: Sequence[float | None], s
     return f"x {math.exp(sum(known) / len(known)):.2f}" if known else "not measured"
 
 
-def _heat(facts: Row) -> Html:
-    ids = facts.get("completion_ids") or []
-    texts = facts.get("token_texts") or []
-    mask = facts.get("tool_mask") or []
-    measured = [(name, title, facts.get(column) or []) for name, column, title in _MAPS]
+def _heat(known: Row) -> Html:
+    ids, texts, mask = (known.get(name) or [] for name in ("completion_ids", "token_texts", "tool_mask"))
+    measured = [(name, title, known.get(column) or []) for name, column, title in _MAPS]
     maps = [one for one in measured if any(value is not None for value in one[2])]
     if not maps:
-        return h(
-            "section",
-            h("h2", "Tokens"),
-            h("p", "The trainer did not look at the tokens of this rollout.", cls="quiet"),
-            cls="card",
-        )
+        return card("Tokens", h("p", "The trainer did not look at the tokens of this rollout.", cls="quiet"))
     tabs = [
         h("button", name, type="button", data_map=name, aria_pressed="true" if at == 0 else "false", title=title)
         for at, (name, title, _) in enumerate(maps)
@@ -197,32 +240,17 @@ def _heat(facts: Row) -> Html:
         scale = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
         tokens = [
             _token(
-                texts[place] if place < len(texts) else f"#{ids[place]} ",
+                texts[place] if place < len(texts) else f"#{id} ",
                 values[place] if place < len(values) else None,
                 scale,
                 sampled=place >= len(mask) or bool(mask[place]),
             )
-            for place in range(min(len(ids), MAX_TOKENS))
+            for place, id in enumerate(ids[:MAX_TOKENS])
         ]
-        note = f"{title}; the darkest shade is ±{number(scale)}. Tokens of tools are gray."
-        views.append(
-            h(
-                "div",
-                h("p", note, cls="quiet"),
-                h("p", tokens, cls="tokens", tabindex="0"),
-                data_heat=name,
-                hidden=at > 0,
-            )
-        )
+        note = h("p", f"{title}; the darkest shade is ±{number(scale)}. Tokens of tools are gray.", cls="quiet")
+        views.append(h("div", note, h("p", tokens, cls="tokens", tabindex="0"), data_heat=name, hidden=at > 0))
     cut = h("p", f"{len(ids) - MAX_TOKENS:,} more tokens", cls="quiet") if len(ids) > MAX_TOKENS else None
-    return h(
-        "section",
-        h("h2", "Tokens"),
-        h("div", tabs, cls="toggle", role="group", aria_label="Map"),
-        views,
-        cut,
-        cls="card",
-    )
+    return card("Tokens", h("div", tabs, cls="toggle", role="group", aria_label="Map"), views, cut)
 
 
 def _token(text: str, value: float | None, scale: float, *, sampled: bool) -> Html:

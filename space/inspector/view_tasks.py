@@ -1,4 +1,4 @@
-"""Tasks: rows of a task set in, the list and one task with its statement, deletion, tests, solve rate and flags out."""
+"""Tasks: rows of a task set and their rollouts in, the list and one task with its statement and diff out."""
 
 from __future__ import annotations
 
@@ -7,23 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector.address import address
-from inspector.markup import Html, badge, block, h, number, parsed, pretty, words
+from inspector.markup import Html, badge, block, h, number, parsed, words
+from inspector.parts import card, facts, item, line, listing, tile, where
+from inspector.view_runs import finding_list, findings_of, rewards_of
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
 MAX_TESTS = 200
-
-
-def task_id(row: Row) -> str:
-    """Return the id of a task."""
-    return str(row.get("task_id") or row.get("instance_id") or "")
+MAX_CHARS = 60_000
 
 
 def patch_of(row: Row) -> str:
     """Return the difference between the tree that the agent gets and the solution, as a patch that the task made."""
-    published = _first(row, "broken_patch", "patch")
-    if published:
-        return str(published)
     before, after = ({str(one["path"]): one["text"] for one in row.get(name) or []} for name in ("solution", "edits"))
     hunks = []
     for path in sorted(before | after):
@@ -32,121 +27,107 @@ def patch_of(row: Row) -> str:
     return "".join(hunks)
 
 
-def _first(row: Row, *names: str) -> Any:
-    return next((row[name] for name in names if row.get(name) not in (None, "", [])), None)
+def task_list(rows: Sequence[Row], place: Place, current: str, tried: Mapping[str, Sequence[Row]]) -> Html:
+    """Return the tasks of a set; `tried` are the rollouts of each."""
+    count = f"{len(rows):,} tasks"
+    if rows:
+        count += f", {sum(bool(row['has_oracle']) for row in rows) / len(rows):.0%} with a hidden oracle"
+    return listing(count, [_item(row, place, current, tried.get(row["task_id"], ())) for row in rows])
 
 
-def _details(row: Row, name: str) -> dict[str, Any]:
-    value = parsed(row.get(name))
-    return value if isinstance(value, dict) else {}
-
-
-def solve_rate(row: Row) -> float | None:
-    """Return the share of attempts that solved the task, if it was measured."""
-    value = _first(row, "solve_rate") or _details(row, "validation").get("solve_rate")
-    return float(value) if isinstance(value, (int, float)) else None
-
-
-def hack_flags(row: Row) -> list[str]:
-    """Return what the monitors flagged."""
-    flags = _first(row, "hack_flags") or _details(row, "validation").get("hack_flags") or []
-    flags = parsed(flags)
-    if isinstance(flags, dict):
-        return [f"{name}: {pretty(value)}" for name, value in flags.items() if value]
-    return [str(flag) for flag in flags] if isinstance(flags, list) else [str(flags)]
-
-
-def task_list(rows: Sequence[Row], place: Place, current: str) -> Html:
-    """Return the tasks of a set."""
-    shown = [_item(row, place, current) for row in rows]
-    return h("div", h("p", f"{len(rows):,} tasks", cls="count", role="status"), h("ol", shown, cls="rows"))
-
-
-def _item(row: Row, place: Place, current: str) -> Html:
-    rate = solve_rate(row)
-    flags = hack_flags(row)
+def _item(row: Row, place: Place, current: str, tried: Sequence[Row]) -> Html:
+    hacks = sum(bool(findings_of(one)) for one in tried)
     labels = [
-        badge(words(str(_first(row, "kind", "generator") or "task"))),
-        badge(f"solved {rate:.0%}", "ok" if rate else "bad") if rate is not None else None,
-        badge(f"{len(flags)} hack flags", "bad") if flags else None,
+        badge(words(row["kind"])),
+        badge("hidden oracle", "info") if row["has_oracle"] else badge("no oracle", "warn"),
+        _solved(tried),
+        badge(f"⚑ hacks in {hacks}", "bad", "rollouts in which the monitor found signs of a hack") if hacks else None,
     ]
-    title = str(_first(row, "statement", "instruction", "problem_statement") or task_id(row)).split("\n", 1)[0][:160]
-    where = str(_first(row, "package", "repository") or "")
-    link = h(
-        "a",
-        h("span", labels, cls="labels"),
-        h("span", title, cls="line"),
-        h("span", where, cls="quiet small"),
-        href=address(place, task=task_id(row)),
-        data_item=task_id(row),
-        aria_current="true" if task_id(row) == current else None,
-    )
-    return h("li", link)
+    title = line(row["statement"].strip().split("\n", 1)[0][:160])
+    return item(place, "task", row["task_id"], labels, title, where(row["package"]), current=current)
 
 
-def task_detail(row: Row) -> Html:
-    """Return one task."""
-    rate = solve_rate(row)
-    flags = hack_flags(row)
-    facts = [
-        ("package", _first(row, "package", "repository")),
-        ("version", _first(row, "version", "revision")),
-        ("symbols", ", ".join(map(str, row.get("symbols") or []))),
-        ("difficulty", pretty(row["difficulty"]) if row.get("difficulty") not in (None, "", {}) else None),
-        ("hidden oracle", {True: "yes", False: "no"}.get(row.get("has_oracle"))),  # type: ignore[arg-type]
-        ("license", row.get("license")),
-        ("solve rate", f"{rate:.0%}" if rate is not None else "not measured"),
-    ]
-    shown = [h("div", h("dt", name), h("dd", value)) for name, value in facts if value not in (None, "")]
-    flagged = (
-        h("ul", [h("li", "⚑ ", flag) for flag in flags], cls="plain wrong") if flags else h("p", "None.", cls="quiet")
+def _solved(tried: Sequence[Row]) -> Html | None:
+    rate = solve_rate(tried)
+    return None if rate is None else badge(f"solved {rate:.0%} of {len(tried)}", "ok" if rate else "bad")
+
+
+def solve_rate(tried: Sequence[Row]) -> float | None:
+    """Return the share of rollouts with the full reward of the verifier, or None without rollouts."""
+    rewards = [one["episode"].get("reward") for one in tried]
+    known = [value for value in rewards if isinstance(value, (int, float))]
+    return sum(value >= 1 for value in known) / len(known) if known else None
+
+
+def task_detail(row: Row, place: Place, tried: Sequence[Row]) -> Html:
+    """Return one task: what the agent reads and gets, what judges it, and how rollouts fared."""
+    checked = parsed(row["validation"]) or {}
+    line = facts(
+        [
+            ("package", f"{row['package']} {row['version']}"),
+            ("kind", words(row["kind"])),
+            ("symbols", ", ".join(map(str, row["symbols"] or []))),
+            ("difficulty", number(row["difficulty"])),
+            ("hidden oracle", "yes" if row["has_oracle"] else "no: public tests alone judge it"),
+            ("license", row["license"]),
+            ("tests that fail", f"{checked['share_failing']:.1%}" if "share_failing" in checked else None),
+        ]
     )
+    levels = [
+        h("details", h("summary", f"Help level {level}"), block(text), open=level == row["help_level"])
+        for level, text in enumerate(row["statements"] or [row["statement"]])
+    ]
+    tests = [_tests("must pass after the task", row["fail_to_pass"]), _tests("must keep passing", row["pass_to_pass"])]
     return h(
         "article",
-        h("header", h("h1", "Task ", h("span", task_id(row), cls="id")), h("dl", shown, cls="facts"), cls="head"),
-        h(
-            "section",
-            h("h2", "Statement"),
-            block(str(_first(row, "statement", "instruction", "problem_statement") or "-")),
-            cls="card",
-        ),
-        h(
-            "section",
-            h("h2", "What was deleted"),
-            patch_view(patch_of(row)),
-            cls="card",
-        ),
-        h(
-            "section",
-            h("h2", "Tests"),
-            _tests("must pass after the task", row.get("fail_to_pass")),
-            _tests("must keep passing", row.get("pass_to_pass")),
-            cls="card",
-        ),
-        h("section", h("h2", "Hack flags"), flagged, cls="card"),
-        data_task=task_id(row),
+        h("header", h("h1", "Task ", h("span", row["task_id"], cls="id")), line, cls="head"),
+        card("Statement", levels if len(levels) > 1 else block(row["statement"])),
+        card("What was changed: from the solution to what the agent gets", patch_view(patch_of(row))),
+        card("Tests", tests),
+        _rollouts(tried, place),
+        data_task=row["task_id"],
         aria_label="Task",
     )
 
 
+def _rollouts(tried: Sequence[Row], place: Place) -> Html:
+    if not tried:
+        return card("Rollouts", h("p", "No rollout of this task is shown here: add a run with --with.", cls="quiet"))
+    gaps = [one["episode"]["visible_reward"] - one["episode"]["reward"] for one in tried if _has_gap(one)]
+    hacked = [one for one in tried if findings_of(one)]
+    rate = solve_rate(tried)
+    tiles = [
+        tile(f"{len(tried):,}", "rollouts"),
+        tile("-" if rate is None else f"{rate:.0%}", "solved"),
+        tile(number(sum(gaps) / len(gaps), 2) if gaps else "-", "visible minus hidden reward, mean"),
+        tile(f"{len(hacked):,}", "with signs of a hack"),
+    ]
+    kept = {name: place[name] for name in ("dataset", "revision") if name in place}
+    shown = []
+    for one in hacked[:20]:
+        link = h("a", one["trace_id"], href=address(kept, view="runs", rollout=one["trace_id"]))
+        rewards = ", ".join(f"{name} {number(value, 2)}" for name, value in rewards_of(one).items())
+        shown.append(h("div", h("h3", link, f" · {rewards}"), finding_list(findings_of(one))))
+    return card("Rollouts", h("div", tiles, cls="tiles"), shown)
+
+
+def _has_gap(one: Row) -> bool:
+    return all(isinstance(one["episode"].get(name), (int, float)) for name in ("visible_reward", "reward"))
+
+
 def _tests(title: str, value: Any) -> Html:
-    tests = parsed(value)
-    names = [str(one) for one in tests] if isinstance(tests, (list, tuple)) else []
+    names = [str(one) for one in value or []]
     rest = h("li", f"{len(names) - MAX_TESTS:,} more", cls="quiet") if len(names) > MAX_TESTS else None
-    return h(
-        "details",
-        h("summary", f"{number(len(names))} tests {title}"),
-        h("ul", [h("li", name) for name in names[:MAX_TESTS]], rest),
-        open=len(names) <= 20,
-    )
+    shown = h("ul", [h("li", name) for name in names[:MAX_TESTS]], rest)
+    return h("details", h("summary", f"{len(names):,} tests {title}"), shown, open=len(names) <= 20)
 
 
-def patch_view(patch: str, limit: int = 60_000) -> Html:
+def patch_view(patch: str) -> Html:
     """Return a unified diff with its added and removed lines marked."""
     if not patch:
-        return h("p", "No patch is published.", cls="quiet")
+        return h("p", "No change of files is published.", cls="quiet")
     kinds = {"+": "ins", "-": "del", "@": "hunk"}
-    lines = [h("span", line, cls=kinds.get(line[:1])) for line in patch[:limit].split("\n")]
-    spaced = [item for line in lines for item in (line, "\n")]
-    cut = h("p", f"{len(patch) - limit:,} more characters", cls="quiet") if len(patch) > limit else None
-    return h("div", h("pre", spaced, cls="text patch", tabindex="0"), cut)
+    lines = [(h("span", one, cls=kinds.get(one[:1])), "\n") for one in patch[:MAX_CHARS].split("\n")]
+    rest = len(patch) - MAX_CHARS
+    cut = h("p", f"{rest:,} more characters", cls="quiet") if rest > 0 else None
+    return h("div", h("pre", lines, cls="text patch", tabindex="0"), cut)

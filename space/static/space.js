@@ -127,6 +127,7 @@ async function select(id, { open = true, push = false, focus = true } = {}) {
   const turn = ++selected;
   const parameters = new URLSearchParams(place);
   parameters.set(ITEM, id);
+  parameters.delete("at");  // a page of another session
   visit(parameters, push);
   if (open) body.classList.add("open");
   markCurrent(id);
@@ -258,6 +259,8 @@ async function decide(verdict, extra = {}) {
   const here = current();
   if (!here) return;
   if (verdict === "edit" && !extra.edited) return openEditor(here);
+  if (verdict === "edit_hint" && !extra.edited_hint) return openHintEditor(here);
+  if (verdict === "wrong_blame") extra = { blame: $("[data-blame]", here.article).value };
   const before = drafts()[here.repo]?.[here.id] || null;
   remember([...undone, { repo: here.repo, id: here.id, before, at: place.toString() }]);
   const note = $("[data-note]", here.article)?.value || "";
@@ -331,7 +334,7 @@ async function undo() {
 }
 
 const MARKS = { accept: "✓ accept", reject: "✗ reject", edit: "✎ edit", swap: "⇄ swap", skip: "– skip", first: "A is better", second: "B is better", good_hint: "✓ good hint",
-  bad_hint: "✗ bad hint", wrong_blame: "⚑ wrong blame" };
+  bad_hint: "✗ bad hint", edit_hint: "✎ edit hint", wrong_blame: "⚑ wrong blame" };
 
 function markDrafts() {
   const all = drafts();
@@ -382,6 +385,19 @@ function saveEdit() {
   if (!good) { $("#edit-error").textContent = "Write a list of calls, each with a name and an object of arguments."; return; }
   $("#editor").close();
   decide("edit", { edited: calls });
+}
+
+function openHintEditor(here) {
+  $("#edited-hint").value = drafts()[here.repo]?.[here.id]?.edited_hint || here.article.dataset.text || "";
+  $("#hint-error").textContent = "";
+  $("#hint-editor").showModal();
+}
+
+function saveHint() {
+  const text = $("#edited-hint").value.trim();
+  if (!text) { $("#hint-error").textContent = "Write the hint, or decide that it is a bad one."; return; }
+  $("#hint-editor").close();
+  decide("edit_hint", { edited_hint: text });
 }
 
 // ---------------------------------------------------------------------------------------------------------- submitting
@@ -542,6 +558,7 @@ document.addEventListener("click", (event) => {
   else if (target.id === "submit") openSubmission();
   else if (target.id === "send") send();
   else if (target.id === "save-edit") saveEdit();
+  else if (target.id === "save-hint") saveHint();
   else if (target.id === "help-button") $("#help").showModal();
   else if (target.id === "guidelines-button") $("#guidelines").showModal();
   else if (target.id === "menu") target.setAttribute("aria-expanded", String(body.classList.toggle("menu")));

@@ -22,9 +22,10 @@ import pytest
 from datasets import Features, Value
 
 from composer_hub import hub
+from composer_hub.ingest.dataset import trace_tables
 from composer_hub.local_hub.server import ServerProcess
 from composer_hub.pairs.preview import preview, tool_names
-from composer_hub.records import Pair, Task, Trace, Vote, features_of, step_row, to_row
+from composer_hub.records import Pair, Task, Trace, Vote, features_of, to_row
 from tests.space import hostile
 
 ROOT = Path(__file__).parents[2]
@@ -97,14 +98,8 @@ def publish_pairs(
 
 def publish_traces(where: hub.HubDestination, repo: str, traces: list[Trace], sources: dict[str, Any]) -> str:
     """Publish traces as `ingest` does; return the commit."""
-    from composer_hub.records import StepRow
-
-    steps = [to_row(step_row(one, step)) for one in traces for step in one.steps]
-    tables = [
-        hub.Table("traces", [to_row(one) for one in traces], features_of(Trace), "trace_id"),
-        hub.Table("steps", steps, features_of(StepRow), "step_id", ("trace_id", "index")),
-    ]
     card = hub.Card("traces", pretty_name=repo, holes={"origin": "", "redaction": ""})
+    tables = trace_tables(lambda: iter(traces))
     return hub.publish(where, repo, tables, card, lineage=hub.Lineage(sources=sources)).revision
 
 

@@ -26,7 +26,7 @@ from tests.space.hostile import PAYLOADS
 
 Open = Callable[..., Any]
 ARTIFACTS = Path(os.environ.get("SPACE_SCREENSHOTS", ".artifacts/space"))
-VIEWS = ("pairs", "hints", "runs", "tasks", "overview")
+VIEWS = ("pairs", "hints", "sessions", "runs", "tasks", "overview")
 DESKTOP = {"width": 1440, "height": 850}
 PHONE = {"width": 390, "height": 844}
 
