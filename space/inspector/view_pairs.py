@@ -92,10 +92,10 @@ def _list_row(row: Row, place: Place, reader: Reader, current: str) -> Html:
 
 def without_shared_beginning(one: str, other: str, *, least: int = 24) -> tuple[str, str]:
     """Return two previews from shortly before they part, so that a narrow row shows what differs."""
-    same = next((at for at, both in enumerate(zip(one, other, strict=False)) if both[0] != both[1]), len(one))
+    shorter = min(len(one), len(other))
+    same = next((at for at in range(shorter) if one[at] != other[at]), shorter)
     if same < least or one == other:
         return one, other
-    same = min(same, len(other))
     cut = max(one.rfind(mark, 0, same - 6) for mark in " /") + 1
     return (f"{one[:14]}…{one[cut:]}", f"{other[:14]}…{other[cut:]}") if cut > 20 else (one, other)
 

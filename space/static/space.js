@@ -144,8 +144,10 @@ async function select(id, { open = true, push = false, focus = true } = {}) {
     if (open && matchMedia("(max-width: 820px)").matches) scrollTo(0, 0);
     $("#status").hidden = true;
     markDrafts();
-    const next = neighbor(1);
-    if (next) detailOf(next.dataset.item).catch(() => {});
+    for (const by of [1, 2]) {  // A reader may decide faster than a slow machine reads one pair.
+      const next = neighbor(by);
+      if (next) detailOf(next.dataset.item).catch(() => {});
+    }
   } catch (error) {
     if (turn === selected) complain(error);
   } finally {
@@ -274,8 +276,8 @@ async function decide(verdict, extra = {}) {
   });
   count(here.repo, here.id, seconds);
   markDrafts();
-  tellOutcome(here.id, verdict, shuffle);
   if (!await move(1) && shuffle !== undefined) await select(here.id);
+  tellOutcome(here.id, verdict, shuffle);
 }
 
 // The work of one review: how many of its pairs are decided, and how long the rest takes at this pace.
