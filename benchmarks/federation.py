@@ -65,7 +65,7 @@ def rates(folder: Path) -> list[float]:
     return [rate.value for _, rate in measured(history)]
 
 
-def gain(out: Path, seeds: list[int]) -> None:
+def gain(out: Path, seeds: list[int], outer: list[str]) -> None:
     quieten()
     where = destination("local")
     for seed in seeds:
@@ -74,7 +74,7 @@ def gain(out: Path, seeds: list[int]) -> None:
             alone = started(folder / "alone", 10 * seed, 2 * BATCH, "")
             workers = [
                 started(folder / who, 10 * seed + number, BATCH, str(number), "--federation", repo, "--worker", who,
-                        "--workers", "2", "--rounds", str(ROUNDS))
+                        "--workers", "2", "--rounds", str(ROUNDS), "--outer_lr", outer[0], "--outer_momentum", outer[1])
                 for number, who in enumerate(("ada", "bob"))
             ]  # fmt: skip
             for process in (alone, *workers):
@@ -84,6 +84,7 @@ def gain(out: Path, seeds: list[int]) -> None:
             status = read_status(where, repo)
             row = {
                 "seed": seed,
+                "outer": outer,
                 "alone": rates(folder / "alone"),
                 "federation": {who: rates(folder / who) for who in ("ada", "bob")},
                 "digests": sorted({str(one["digest"])[:12] for one in status.results.values()}),
@@ -110,10 +111,11 @@ def main() -> None:
     parser.add_argument("what", choices=("gain", "kills"))
     parser.add_argument("out", nargs="?", type=Path, default=Path("federation.jsonl"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[51, 52, 53, 54, 55])
+    parser.add_argument("--outer", nargs=2, default=["1", "0"], metavar=("LR", "MOMENTUM"))
     parser.add_argument("--kills", type=int, default=20)
     options = parser.parse_args()
     if options.what == "gain":
-        gain(options.out, options.seeds)
+        gain(options.out, options.seeds, options.outer)
     else:
         kills(options.kills)
 

@@ -203,6 +203,16 @@ def test_a_file_that_is_changed_after_its_round_is_noticed(meeting: Meeting) -> 
         meeting.worker("eve").join(meeting.rules, START)
 
 
+@pytest.mark.parametrize("content", [b"not JSON", b"[]", b'{"round": 0}', b'{"refused": {}, "deltas": [1], "end": ""}'])
+def test_a_closing_that_somebody_wrote_by_hand_is_one_sentence(meeting: Meeting, content: bytes) -> None:
+    ((ada, _),) = meeting.joined("ada")
+    meeting.put("rounds/0/closed.json", content)
+    with pytest.raises(FederationError, match=r"rounds/0/closed\.json"):
+        ada.state()
+    with pytest.raises(NoFederation, match="Restore it from the history"):
+        read_status(meeting.where, meeting.repo)
+
+
 # ----------------------------------------------------------------------------------------------------------- joining
 
 
