@@ -380,6 +380,8 @@ _BY_NAME = {harness.name: harness for harness in HARNESSES}
 _ALIASES = {"mini": "mini_swe_agent"}
 _BEFORE = r"\s*(?:OBSERVATION:\s*)?"  # SWE-agent's word before every result
 _FIRST_CHARS, _LAST_CHARS = 2000, 600
+LAST_MARK = "xit"  # in every `Shell.last`: most results have neither, and looking for it is quick
+FOOTER_MARKS = (LAST_MARK, "</")
 
 
 def harness_named(name: str) -> Harness:
@@ -429,9 +431,10 @@ def exit_code_in(text: str, harness: Harness | None = None) -> int | None:
     for pattern in firsts:
         if match := pattern.match(head):
             return int(match[1])
-    for pattern in lasts:
-        if match := pattern.search(tail):
-            return int(match[1])
+    if LAST_MARK in tail:
+        for pattern in lasts:
+            if match := pattern.search(tail):
+                return int(match[1])
     return None
 
 
@@ -470,7 +473,7 @@ def body_of(text: str) -> str:
     header = _HEADER.match(text[:_FIRST_CHARS])
     body = text[header.end() :] if header else text
     tail = body[-_LAST_CHARS:]
-    footer = _FOOTER.search(tail)
+    footer = _FOOTER.search(tail) if any(mark in tail for mark in FOOTER_MARKS) else None
     return body[: len(body) - len(tail) + footer.start()] if footer else body
 
 

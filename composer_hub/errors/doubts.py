@@ -51,14 +51,14 @@ class Doubts:
 
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
-        self.worked: set[str] = set()  # programs
+        self.worked: list[str] = []  # commands
         self.results = {index for step in trace.steps for index in step.results}
         self.places: dict[str, set[str]] | None = None
 
     def note_success(self, call: ToolCall) -> None:
-        """Remember the programs of a command that worked."""
+        """Remember a command that worked; only a doubt asks for its programs."""
         if family_of_tool(call.name, call.arguments) == "shell":
-            self.worked.update(one.program for one in commands_in(command_of(call)))
+            self.worked.append(command_of(call))
 
     def about(self, site: ErrorSite, call: ToolCall, output: str, step: Step) -> bool:
         """Tell whether a site that blames the model should not."""
@@ -86,7 +86,10 @@ class Doubts:
         found = [name for pattern in _MISSING_PROGRAMS for name in pattern.findall(output[:4000])]
         if not found:
             return bool(asked)
-        names = {name.rsplit("/", 1)[-1] for name in found} - self.worked - EVERYWHERE - asked
+        names = {name.rsplit("/", 1)[-1] for name in found} - EVERYWHERE - asked
+        # Only a command that holds the name can have run the program.
+        commands = [text for text in self.worked if any(map(text.__contains__, names))]
+        names -= {one.program for text in commands for one in commands_in(text)}
         return not any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", command) for name in names)
 
     def _is_given(self, path: str, step: Step) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.errors.excerpts import without_colors
-from composer_hub.errors.rules import ErrorRule, rule
+from composer_hub.errors.rules import ErrorRule, lines_with, rule
 
 # --------------------------------------------------------------------------------------------- what a command is for
 
@@ -134,14 +134,16 @@ def _out(
     purposes: str = "",
     codes: Sequence[int] = (),
     silent: bool = False,
+    marks: tuple[str, ...] = (),
+    in_lines: bool = False,
 ) -> ErrorRule:
     return rule(
         rule_id, kind, pattern, confidence, families="shell", where="output",
-        purposes=_words(purposes), codes=frozenset(codes), silent=silent,
+        purposes=_words(purposes), codes=frozenset(codes), silent=silent, marks=marks, in_lines=in_lines,
     )  # fmt: skip
 
 
-_L = r"(?:^|\n)"  # a line start
+_L = r"(?m:^)"  # a line start
 LISTING = _L + r"(?:ls|stat|du|find|file): "  # what a program says that lists a place
 _RUNS = "test check run"  # what may print a test report or compiler messages: run = a program we know nothing about
 
@@ -336,11 +338,11 @@ def text_rule_of(command: str, output: str) -> ErrorRule | None:
 _FAILED_TASK = r"|(?:\[[\w:.-]{1,60}\] )?ERROR task failed\b|npm (?:ERR!|error) (?:Lifecycle script|code ELIFECYCLE|command failed)"
 
 REPORTS: tuple[ErrorRule, ...] = (
-    _out("report.tests", "test_failure", 0.88, _TEST_REPORT + _FAILED_TASK, purposes="test"),
-    _out("report.checker", "compile_or_lint", 0.88, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:make(?:\[\d+\])?: \*\*\* |\u2716 \d+ problems? \((?!0 errors)|\u2716 [1-9]\d* errors?\b|Summary: [1-9]\d* (?:issues?|error\(s\))|Found [1-9]\d* errors?\b(?! \([^\n]{0,40}\b0 remaining)|[1-9]\d* issues?:[ \t]*(?:\n|$)|BUILD FAIL|Failed to compile|would reformat )" + _FAILED_TASK + r")", purposes="check"),
-    _out("report.build", "compile_or_lint", 0.85, r"(?:" + _L + r"(?:error: |[^\n]{0,20}\[ERROR\] )|\n[ \t]+\d+:\d+[ \t]+error[ \t]{2}|\bERR! )", purposes="check"),
-    _out("report.no_project", "usage_error", 0.88, r"(?:^\s*(?:# [^\n]{0,200}\n)?|(?:^|\n)level=error msg=[^\n]{0,100}error: )(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module)", purposes="test check"),
-    _out("report.usage", "usage_error", 0.85, r"^\s*(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?|shorthand flag): |\n(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?): [^\n]{1,200}\s*$", purposes="test check"),
+    _out("report.tests", "test_failure", 0.88, _TEST_REPORT + _FAILED_TASK, purposes="test", marks=("ail", "AIL", "error", "not ok ", "ERR!"), in_lines=True),
+    _out("report.checker", "compile_or_lint", 0.88, r"(?:error TS\d{4}|error\[E\d{4}\]|error: could not compile|undefined reference to|" + _L + r"(?:make(?:\[\d+\])?: \*\*\* |\u2716 \d+ problems? \((?!0 errors)|\u2716 [1-9]\d* errors?\b|Summary: [1-9]\d* (?:issues?|error\(s\))|Found [1-9]\d* errors?\b(?! \([^\n]{0,40}\b0 remaining)|[1-9]\d* issues?:[ \t]*(?:\n|$)|BUILD FAIL|Failed to compile|would reformat )" + _FAILED_TASK + r")", purposes="check", marks=("rror", "RROR", "make", "\u2716 ", "issue", "BUILD FAIL", "Failed to compile", "would reformat", "undefined reference", "ERR!"), in_lines=True),
+    _out("report.build", "compile_or_lint", 0.85, r"(?:" + _L + r"(?:error: |[^\n]{0,20}\[ERROR\] )|\n[ \t]+\d+:\d+[ \t]+error[ \t]{2}|\bERR! )", purposes="check", marks=("rror", "ERR"), in_lines=True),
+    _out("report.no_project", "usage_error", 0.88, r"(?:^\s*(?:# [^\n]{0,200}\n)?|(?:^|\n)level=error msg=[^\n]{0,100}error: )(?:go: |pattern [^\n]{1,200}: )?(?:go\.mod file not found in current directory|cannot find main module|[^\n]{0,200}does not contain main module)", purposes="test check", marks=("go.mod", "main module")),
+    _out("report.usage", "usage_error", 0.85, r"^\s*(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?|shorthand flag): |\n(?:[Ee]rror: )?(?:unknown|unrecognized) (?:flag|option|arguments?): [^\n]{1,200}\s*$", purposes="test check", marks=("unknown ", "unrecognized ")),
     _out("report.position", "compile_or_lint", 0.85, _L + r"[^\s:]{1,200}\.\w{1,5}:\d+:\d+:? (?:error\b|undefined: |cannot use |declared and not used|expected |missing return|[^\n]{1,300} \(\w+\)[ \t]*(?:\n|$))", purposes="check"),
 )  # fmt: skip
 """Rules over the end of what a test runner, a linter or a build printed while its exit code was hidden."""
@@ -357,12 +359,18 @@ _BY_SHELL = re.compile(
     r"(?:\(eval\)|(?:/\w{1,20}){0,3}/?(?:ba|z|da|k)?sh):(?:(?:line )?\d+:|cd:\d+:| line \d+:)* ?([^\n]{1,300})"
 )
 _BY_PROGRAM = re.compile(r"([\w.+/-]{1,60}): ([^\n]{1,400})")
-_COMPLAINT = re.compile(
+COMPLAINT = re.compile(
     r"[Nn]o such file or directory|(?:illegal|invalid|unrecognized|unknown) (?:long )?(?:option|argument|flag)|[Cc]an't (?:open|read|cd)"
     r"|cannot (?:access|open|stat)|no matches found: -|(?:command )?not found(?:: \S+)?$|unmatched |parse error|syntax error|[Ii]s a directory"
 )
 
 
+COMPLAINT_MARKS = (
+    "o such file", "illegal ", "invalid ", "unrecognized ", "unknown ", "an't ", "cannot ", "no matches found: -", "not found",
+    "unmatched ", "parse error", "syntax error", "s a directory",
+)  # fmt: skip
+"""One of them is in every complaint."""
+_BEGUN = re.compile(r"(\(eval\)|[\w.+/-]{1,60}):")
 _BROKEN_LINE = re.compile(r"unmatched |no matches found: -|parse error|cd:|No such file or directory")
 
 
@@ -371,16 +379,16 @@ def complaint_rule_of(command: str, output: str) -> ErrorRule | None:
 
     A line proves a failure if the shell or a program of this command begins it, and it names a word of the command.
     """
+    head = output[:OUTPUT_CHARS]
+    lines = [line for line in lines_with(COMPLAINT_MARKS, head) if _may_prove(command, line)]
+    if not lines:
+        return None
     commands = commands_in(command)
     if prints_files(commands) and len(output) > MAX_ALONE_CHARS:
         return None
     programs = {one.program: one for one in commands}
     words = {word for one in commands for word in one.words if len(word) > 1}
-    for line in output[:OUTPUT_CHARS].split("\n"):
-        if not _COMPLAINT.search(line) or ("no matches found" in line and "found: -" not in line):
-            continue
-        if "||" in command and "cd:" not in line and not command.rstrip().endswith("|| true"):
-            continue  # the line says itself what to do if this fails
+    for line in lines:
         if by_shell := _BY_SHELL.fullmatch(line.rstrip()):
             is_proven = (
                 any(word in by_shell[1] for word in words | set(command.split()))
@@ -400,25 +408,50 @@ def complaint_rule_of(command: str, output: str) -> ErrorRule | None:
     return None
 
 
+def _may_prove(command: str, line: str) -> bool:
+    """Tell whether a line complains in the name of the shell or of a program that may be in the command."""
+    begun = _BEGUN.match(line)
+    if not begun or not COMPLAINT.search(line) or ("no matches found" in line and "found: -" not in line):
+        return False
+    if "||" in command and "cd:" not in line and not command.rstrip().endswith("|| true"):
+        return False  # the line says itself what to do if this fails
+    return begun[1].rsplit("/", 1)[-1] in command or _BY_SHELL.fullmatch(line.rstrip()) is not None
+
+
 def report_rule_of(command: str, output: str, *, code_known: bool) -> ErrorRule | None:
     """Return the rule of `REPORTS` for a report of failure; `code_known` is whether some exit code is 0."""
-    commands = commands_in(command)
     if code_known and "pipefail" in command:
         return None
-    chained = not code_known or any(mark in command for mark in (";", "||", "\n"))
-    purposes = {purpose_of(one) for one in commands if chained or one.piped}
     output = without_colors(output)
-    text = output[-OUTPUT_CHARS:]
-    report = next((rule for rule in REPORTS if rule.purposes & purposes and rule.pattern.search(text)), None)
-    if report:
-        return report
-    if "||" not in command and "help" not in command and any(one.piped for one in commands):
+    if found := _reports(command, output[-OUTPUT_CHARS:]):
+        commands = commands_in(command)
+        chained = not code_known or any(mark in command for mark in (";", "||", "\n"))
+        purposes = {purpose_of(one) for one in commands if chained or one.piped}
+        if report := next((rule for rule in found if rule.purposes & purposes), None):
+            return report
+    if "|" in command and "||" not in command and "help" not in command:
         alone = ALONE if len(output) <= MAX_ALONE_CHARS else ALONE[1:2]
-        report = next((rule for rule in alone if rule.pattern.search(output[:OUTPUT_CHARS])), None)
-    return report or complaint_rule_of(command, output)
+        report = next((rule for rule in alone if rule.pattern.match(output[:OUTPUT_CHARS])), None)
+        if report and any(one.piped for one in commands_in(command)):
+            return report
+    return complaint_rule_of(command, output)
+
+
+def _reports(command: str, text: str) -> list[ErrorRule]:
+    """Return the rules of `REPORTS` that an output meets, if a word of the command may be a runner or a checker."""
+    if "lint" not in command and _REPORTERS.isdisjoint(command.translate(_BLANKS).split()):
+        return []
+    return [rule for rule in REPORTS if rule.meets(text)]
+
+
+_BLANKS = str.maketrans(dict.fromkeys("/\\'\"`$(){}[]<>|&;=,:", " "))
+_RUNNERS = _TESTERS | _CHECKERS | _DISPATCHERS
+_REPORTERS = _RUNNERS | {f"{name}.exe" for name in _RUNNERS}
 
 
 def hides_exit_code(command: str) -> bool:
     """Tell whether a pipe into a filter or an `|| …` gives exit code 0 even if the command before it failed."""
+    if not any(mark in command for mark in "|;\n"):
+        return False
     commands = commands_in(command)
     return bool(commands) and (any(one.piped for one in commands) or any(mark in command for mark in ("||", ";", "\n")))

@@ -15,7 +15,9 @@ from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.tools import family_of_tool
 from composer_hub.records import ToolCall
 
-_REDIRECTED = re.compile(r"(?:>|\btee(?: -a)?)[ \t]*['\"]?([\w./~+-]{1,300})")
+_REDIRECTED = re.compile(r">[ \t]*['\"]?([\w./~+-]{1,300})")
+_TEED = re.compile(r"\btee(?: -a)?[ \t]*['\"]?([\w./~+-]{1,300})")
+_COMPILERS = ("go build", "gcc", "g++", "clang", "rustc")
 _BUILT = re.compile(r"\b(?:go build|gcc|g\+\+|clang(?:\+\+)?|rustc)\b[^\n|;&]{0,300}?\s-o[ =]?['\"]?([\w./~+-]{1,300})")
 _ADDED = re.compile(r"^\*\*\* Add File: (\S[^\n]{0,400})$", re.MULTILINE)
 _PROBE_NAME = re.compile(r"(?i)(?:^|[/_.-])(?:tests?|repro\w{0,20}|debug|demo|verify|check)(?:[/_.-]|$)")
@@ -43,11 +45,14 @@ class WrittenPrograms:
         if family == "edit" and _creates(call):
             self.names.add(os.path.basename(path_of(call)))
         for text in _texts(call)[:3]:
-            self.names.update(os.path.basename(path) for path in _ADDED.findall(text[:20_000]))
+            if "*** Add File" in text:
+                self.names.update(os.path.basename(path) for path in _ADDED.findall(text[:20_000]))
         if family == "shell":
             command = command_of(call)[:20_000]
-            self.names.update(os.path.basename(path) for path in _REDIRECTED.findall(command))
-            self.built.update(os.path.basename(path) for path in _BUILT.findall(command))
+            written = _REDIRECTED.findall(command) + (_TEED.findall(command) if "tee" in command else [])
+            self.names.update(os.path.basename(path) for path in written)
+            if any(name in command for name in _COMPILERS):
+                self.built.update(os.path.basename(path) for path in _BUILT.findall(command))
         self.names.discard("")
 
     def explain(self, call: ToolCall, output: str) -> bool:

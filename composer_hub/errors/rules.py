@@ -13,6 +13,7 @@ has nested repetition, so matching is linear in the few hundred characters that 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from composer_hub.errors.vocabulary import KINDS
@@ -80,6 +81,27 @@ class ErrorRule:
     purposes: frozenset[str] = frozenset()  # output rules: the purposes of the main command for which the rule holds
     codes: frozenset[int] = frozenset()  # output rules: holds only for these exit codes
     silent: bool = False  # output rules: holds only where nothing was printed
+    marks: tuple[str, ...] = ()  # one of them is in every match: looked for first, as that is quick
+    in_lines: bool = False  # no match needs two lines, so only lines with a mark are read
+
+    def meets(self, text: str) -> bool:
+        """Tell whether the pattern is in a text."""
+        if self.in_lines:
+            text = "\n".join(("", *lines_with(self.marks, text)))
+        return (not self.marks or any(mark in text for mark in self.marks)) and self.pattern.search(text) is not None
+
+
+def lines_with(marks: Sequence[str], text: str) -> list[str]:
+    """Return the lines of a text that hold one of some words; looking for words is quicker than looking at lines."""
+    spans = set()
+    for mark in marks:
+        at = text.find(mark)
+        while at >= 0:
+            end = text.find("\n", at)
+            end = len(text) if end < 0 else end
+            spans.add((text.rfind("\n", 0, at) + 1, end))
+            at = text.find(mark, end)
+    return [text[start:end] for start, end in sorted(spans)]
 
 
 def rule(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, **more: object) -> ErrorRule:
@@ -116,8 +138,10 @@ def _file(rule_id: str, kind: str, pattern: str, confidence: float = 0.95) -> Er
     return rule(rule_id, kind, pattern, confidence, families="file")
 
 
-def _shell(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, where: str = "head") -> ErrorRule:
-    return rule(rule_id, kind, pattern, confidence, families="shell", where=where)
+def _shell(
+    rule_id: str, kind: str, pattern: str, confidence: float = 0.95, where: str = "head", marks: tuple[str, ...] = ()
+) -> ErrorRule:
+    return rule(rule_id, kind, pattern, confidence, families="shell", where=where, marks=marks)
 
 
 # What a person or the harness decided: no mistake of the call, so it is asked first.
@@ -246,10 +270,10 @@ _SHELLS = (
     rule("shell.timed_out", "timeout", r"(?:Exit code \d{1,3}\s+)?(?:Command|Process|Script|command) timed out(?: after)?\b", 0.97),
     _shell("shell.execution_timed_out", "timeout", r"(?:EXECUTION TIMED OUT|The command '.{0,300}' was cancelled because it took more than)", 0.97),
     _shell("shell.mini_timed_out", "timeout", r"<exception>[^\n]{0,300}timed out after", 0.97),
-    _shell("shell.tail_timed_out", "timeout", r"(?:^|\n)Command timed out after [\d.]+ ?\w+\s*$", 0.95, "tail"),
-    _shell("shell.tail_no_output", "timeout", r"\[The command (?:has no new output after|timed out after) [\d.]+ seconds\.[^\n]{0,600}\]?\s*$", 0.93, "tail"),
-    _shell("shell.tail_aborted", "interrupted", r"(?:^|\n)Command aborted\s*$", 0.95, "tail"),
-    _shell("shell.interrupted", "interrupted", r"(?:^|\n)<error>Command was aborted before completion</error>\s*$", 0.95, "tail"),
+    _shell("shell.tail_timed_out", "timeout", r"(?:^|\n)Command timed out after [\d.]+ ?\w+\s*$", 0.95, "tail", ("timed out after",)),
+    _shell("shell.tail_no_output", "timeout", r"\[The command (?:has no new output after|timed out after) [\d.]+ seconds\.[^\n]{0,600}\]?\s*$", 0.93, "tail", ("[The command ",)),
+    _shell("shell.tail_aborted", "interrupted", r"(?:^|\n)Command aborted\s*$", 0.95, "tail", ("Command aborted",)),
+    _shell("shell.interrupted", "interrupted", r"(?:^|\n)<error>Command was aborted before completion</error>\s*$", 0.95, "tail", ("<error>Command",)),
     _shell("shell.mini_exception", "tool_error", r"<exception>", 0.85),
     _shell("shell.syntax_check", "usage_error", r"(?:Your (?:bash )?command contained syntax error|Your command could not be executed, because the shell found a syntax error)", 0.95),
 )  # fmt: skip
@@ -261,3 +285,6 @@ _WEB = (
 
 ANCHORS: tuple[ErrorRule, ...] = (*_DECISIONS, *_CALLS, *_EDITS, *_FILES, *_SHELLS, *_WEB)
 """Sentences that harnesses write into a result, in the order in which they are tried."""
+ANY_HEAD = re.compile("|".join(rule.pattern.pattern for rule in ANCHORS if rule.where == "head"), re.DOTALL)
+"""Matches where some rule of the head does: most results begin with none of the sentences."""
+TAILS = tuple(rule for rule in ANCHORS if rule.where == "tail")

@@ -8,6 +8,7 @@ rule that chose the kind is its `rule`. The rules are data in `rules.py` and `ex
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import re
 from collections.abc import Sequence
@@ -16,7 +17,16 @@ from composer_hub.actions.action import Action
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import hides_exit_code, report_rule_of, rule_of_exit, text_rule_of
 from composer_hub.errors.programs import runs_a_script
-from composer_hub.errors.rules import ANCHORS, HEAD_CHARS, STATUSES, ErrorRule, canonical_kind, unwrapped
+from composer_hub.errors.rules import (
+    ANCHORS,
+    ANY_HEAD,
+    HEAD_CHARS,
+    STATUSES,
+    TAILS,
+    ErrorRule,
+    canonical_kind,
+    unwrapped,
+)
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.harnesses import body_of, exit_code_in, words_in
 from composer_hub.records import ErrorSite, ToolCall
@@ -141,13 +151,14 @@ def _hidden_site(outcome: Action, *, text_rules: bool) -> ErrorSite | None:
         return None
     command = outcome.command
     code_known = outcome.flag.exit_code is not None or _exit_code(outcome) is not None or outcome.flag.is_error is False
-    if code_known and not hides_exit_code(command):
+    if code_known and not any(mark in command for mark in "|;\n"):
         return None
+    # The output is read before the command is parsed: most outputs complain of nothing.
     body = body_of(outcome.content)
     rule = report_rule_of(command, body, code_known=code_known)
     if not rule and text_rules:
         rule = text_rule_of(command, body)
-    if not rule:
+    if not rule or (code_known and not hides_exit_code(command)):
         return None
     confidence = min(rule.confidence, TEXT_CONFIDENCE)
     return _site(dataclasses.replace(rule, confidence=confidence), "text", outcome.call, body)
@@ -155,6 +166,8 @@ def _hidden_site(outcome: Action, *, text_rules: bool) -> ErrorSite | None:
 
 def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Sequence[str] = ()) -> ErrorRule | None:
     head, tail = unwrapped(text), text[-HEAD_CHARS:]
+    if not ANY_HEAD.match(head) and not any(rule.meets(tail) for rule in TAILS):
+        return None
     for rule in ANCHORS:
         met = rule.pattern.search(tail) if rule.where == "tail" else rule.pattern.match(head)
         if met and (not kinds or rule.kind in kinds) and (trusted or _may_hold(rule, family, text)):
@@ -179,6 +192,7 @@ def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:
     return next(((word, kind) for word, kind in named if kind), ("", ""))
 
 
+@functools.lru_cache(maxsize=1024)
 def _kind_of_status(status: str) -> str:
     """Return the kind of a typed word, or of a part of it ("user.rejected")."""
     if len(status) > MAX_STATUS_CHARS:
