@@ -138,20 +138,19 @@ def _shape(piece: Any) -> str:
 
 
 def _is_settled(prints: Sequence[Print], body: str) -> bool:
-    """Tell whether the texts between outputs are unlike anything in the outputs."""
-    between: list[str] = []
-    text, is_open = "", False
-    for one in prints:
-        text += "\n" * bool(text)
-        for piece in one.pieces:
-            if isinstance(piece, str):
-                text += piece
-            elif not isinstance(piece, Json) and _shape(piece) != _NUMBER:
-                if is_open:
-                    between.append(text)
-                text, is_open = "", True
-    words = [one.strip() for one in between]
-    return all(word and body.count(word) == words.count(word) for word in words)
+    """Tell whether each two outputs have a text of the script between them that no output repeats."""
+    pieces = [piece for one in prints for piece in (*one.pieces, "\n")]
+    written = "\0".join(piece for piece in pieces if isinstance(piece, str))
+    marks: list[str] = []  # since the last output
+    is_open = False
+    for piece in pieces:
+        if isinstance(piece, str):
+            marks.append(piece.strip())
+        elif not isinstance(piece, Json) and _shape(piece) != _NUMBER:
+            if is_open and not any(mark and body.count(mark) <= written.count(mark) for mark in marks):
+                return False
+            marks, is_open = [], True
+    return True
 
 
 def _fields(piece: Any, text: str) -> Iterator[tuple[int, str, Any]]:

@@ -32,7 +32,7 @@ _CHECKERS = _words(
     " clang-tidy clang-format pre-commit oxlint vue-tsc knip webpack vite esbuild rollup"
 )  # fmt: skip
 _DISPATCHERS = _words(
-    "npm pnpm yarn bun make just task mise gradle gradlew mvn mvnw cargo go dart flutter dotnet swift deno rake nx turbo bazel node python python3 mix stack lerna ant"
+    "npm pnpm yarn bun make just task mise gradle gradlew mvn mvnw cargo go dart flutter dotnet swift deno rake nx turbo vp bazel node python python3 mix stack lerna ant"
 )
 _SEARCHERS = _words("grep egrep fgrep rg ag ack zgrep fd")
 _FILTERS = _words("tail head sed awk sort uniq wc cat tee less more tr cut echo true printf column fold")

@@ -30,6 +30,7 @@ def as_json(**fields: object) -> str:
     return json.dumps({"chunk_id": "a1", "wall_time_seconds": 0.5, **fields}, separators=(",", ":"))
 
 
+MARKED = "[a, b].forEach((r, i) => text(`--${i + 1}--\\n${r.output}\\nexit=${r.exit_code}`));"
 FIRST, SECOND = as_json(output="1", exit_code=0), as_json(output="2", exit_code=3)
 FAILED = {"exit_code": 2, "output": "a\nb"}
 MAYBE_ID = "text(r.output); if (r.session_id) text(`ID=${r.session_id}`);"
@@ -157,6 +158,7 @@ def test_the_words_of_an_mcp_server_are_its_result():
         ("for (const r of [a, b]) text(JSON.stringify(r));", f"{FIRST}\n{SECOND}"),
         ("text(JSON.stringify([a, b]));", f"[{FIRST},{SECOND}]"),
         ("text({a, second: b});", f'{{"a":{FIRST},"second":{SECOND}}}'),
+        (MARKED, "--1--\n1\nexit=0\n--2--\n2\nexit=3"),
         ("[a, b].forEach((r, i) => text(`## ${i}: ${r.exit_code}\\n${r.output}`));", "## 0: 0\n1\n## 1: 3\n2"),
     ],
 )  # fmt: skip
