@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from composer_hub.actions.calls import command_of, path_of
+from composer_hub.actions.scripts import calls_in
 from composer_hub.actions.tools import family_of_tool
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.records import Step, ToolCall, Trace
@@ -64,4 +65,4 @@ def _reads(call: ToolCall, name: str) -> bool:
 
 
 def _calls(trace: Trace, step: Step) -> Iterable[ToolCall]:
-    return trace.messages[step.action].tool_calls
+    return (inner for call in trace.messages[step.action].tool_calls for inner in calls_in(call))

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from composer_hub.actions import Action, actions_of
+from composer_hub.actions import Action, action_at, actions_of
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.find import find_errors
 from composer_hub.hints import write_hints
@@ -126,12 +126,11 @@ def _step(
     trace: Trace, step: Step, key: str, usage: Usage, at: float, outcomes: Sequence[Action], *, tell: bool
 ) -> StepFacts:
     reasons = {hint.call_id: hint.text for hint in step.hints if hint.writer == "user"}
-    by_id = {(one.call.call_id, one.call.name): one for one in outcomes}
     failures = []
     for site in step.error_sites:
         if site.kind in RUNS or site.source == "critic":
             continue
-        outcome = by_id.get((site.call_id, site.tool))
+        outcome = action_at(site, outcomes)
         failures.append(
             Failure(
                 site.kind,
@@ -162,7 +161,7 @@ def _episodes(trace: Trace, calls: Sequence[Sequence[Action]]) -> Iterator[Episo
         for site in step.error_sites:
             if site.blame != "model" or site.kind in RUNS or (position, site.call_id) in used:
                 continue
-            outcome = next((one for one in calls[position] if one.call.call_id == site.call_id), None)
+            outcome = action_at(site, calls[position])
             if outcome is None:
                 continue
             purpose = purpose_of(outcome)
