@@ -28,9 +28,11 @@ class Models:
 
     def open(self, folder: Path) -> dict[str, Any]:
         """Return the judge and the critic, with their ledgers and caches in a folder."""
+        asks = self.critic and self.critic != RULES
+        if not self.judge and not asks:
+            return {"judge": None, "critic": None}  # the import takes as long as a run with nothing new
         from composer_hub.replay import critic_of, judge_of
 
-        asks = self.critic and self.critic != RULES
         return {
             "judge": judge_of(self.judge, self.judge_max_usd, folder) if self.judge else None,
             "critic": critic_of(self.critic or "", self.critic_max_usd, folder) if asks else None,
