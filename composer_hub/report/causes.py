@@ -11,13 +11,15 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from composer_hub.actions import Action, Actions, SimpleCommand, command_of, commands_in, family_of_tool, path_of
 from composer_hub.actions.paths import is_absolute
 from composer_hub.errors.exits import hides_exit_code
+from composer_hub.errors.rules import EVERYWHERE
 from composer_hub.harnesses import keeps_cwd
 from composer_hub.hints.context import context_of
 from composer_hub.hints.hindsight import is_other_path
@@ -25,6 +27,7 @@ from composer_hub.hints.templates import SiteContext
 from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
 
 MAX_TEXT = 1500
+MAX_SCRIPT = 20_000
 MAX_GUIDE = 60_000
 MIN_STEM = 0.75  # of two file names in one folder
 MAX_WAY = 60  # of another way to run a program
@@ -62,9 +65,10 @@ class Causes:
     def __init__(self, trace: Trace, calls: Actions, times: Sequence[float], keys: Sequence[str]) -> None:
         self.trace, self.calls, self.times, self.keys = trace, calls, times, keys
         self.root = folded(trace.cwd)
-        self.guides: list[str] = []
+        self.guides: list[tuple[str, str]] = []
         self.worked: dict[str, float] = {}
         self.moved: set[int] = set()  # steps before which the shell may have left the project's folder
+        self.missing: dict[tuple[int, str], Action] = {}  # programs that a shell did not find, by step
         self._scan()
 
     # ---- what worked
@@ -72,11 +76,15 @@ class Causes:
     def _scan(self) -> None:
         lasts = keeps_cwd(self.trace.source)
         moved = False
+        recent: deque[ToolCall] = deque(maxlen=8)  # a poll shows what an earlier call ran
         for position, step in enumerate(self.trace.steps):
             if moved:
                 self.moved.add(position)
             failed = {site.call_id for site in step.error_sites}
             for outcome in self.calls[position]:
+                recent.append(outcome.call)
+                for name in missing_programs(outcome, recent):
+                    self.missing[position, name] = outcome
                 commands = outcome.commands if outcome.family == "shell" else ()
                 if outcome.content is not None and outcome.call.call_id not in failed:
                     self._note(outcome, commands, position)
@@ -113,8 +121,9 @@ class Causes:
             return
         self._did_work(f"tool {outcome.call.name}", at)
         raw = path_of(outcome.call)
-        if raw.rpartition("/")[2] in GUIDES and outcome.family == "read" and len(self.guides) < 8:
-            self.guides.append((outcome.content or "")[:MAX_GUIDE])
+        name = raw.replace("\\", "/").rpartition("/")[2]
+        if name in GUIDES and outcome.family == "read" and len(self.guides) < 8:
+            self.guides.append((name, (outcome.content or "")[:MAX_GUIDE]))
         # A search below a folder that is not there also finds nothing.
         if (
             outcome.family in ("read", "edit")
@@ -144,6 +153,16 @@ class Causes:
 
     def found(self) -> Iterator[Cause]:
         """Yield the failures with a cause that a line of advice could prevent."""
+        named = list(self._of_sites())
+        yield from named
+        known = {(cause.step, cause.name) for cause in named if cause.kind == "program"}
+        for (position, name), outcome in self.missing.items():
+            if (position, name) not in known:
+                at, key = self.times[position], self.keys[position]
+                call, words = spelled(outcome.call, MAX_TEXT), (outcome.content or "")[-MAX_TEXT:]
+                yield Cause("program", "", name, "", at, position, key, call, words)
+
+    def _of_sites(self) -> Iterator[Cause]:
         for position, step in enumerate(self.trace.steps):
             for site in step.error_sites:
                 if site.blame not in ("model", "env") or site.kind not in _FINDERS or site.source == "critic":
@@ -331,6 +350,27 @@ _USAGES: tuple[tuple[str, re.Pattern[str]], ...] = (
 )  # fmt: skip
 _UNKNOWN = re.compile(r"(?:Unknown (skill|agent)\b:? [`'\"]?|\bAgent type [`'\"])([\w.:/-]{1,100})")
 _PARAMETER = re.compile(r"[Uu]nexpected (?:parameter|argument|property|keyword argument) [`'\"]([\w.-]{1,60})")
+
+_NO_PROGRAM = re.compile(
+    r"(?m)^(?:\S{0,40}sh|\(eval\)):(?: ?(?:line )?\d+:)* "
+    r"(?:command not found: ([\w@.+-]{1,80})|([\w@.+-]{1,80}): (?:command )?not found)[ \t]*$"
+)
+
+
+def missing_programs(outcome: Action, recent: Iterable[ToolCall]) -> set[str]:
+    """Return the programs that a shell did not find, in its own words, and that one of the last calls names.
+
+    This asks for no error site: the sentence may be in a result that failed for another reason, or in a poll.
+    """
+    text = outcome.content or ""
+    if "not found" not in text or outcome.family in BUILT_IN - {"shell", "poll"}:
+        return set()
+    names = {one or other for one, other in _NO_PROGRAM.findall(text[-MAX_SCRIPT:])} - EVERYWHERE
+    calls = "\n".join(canonical_json(call.arguments)[:MAX_SCRIPT] for call in recent) if names else ""
+    if "PATH=" in calls:
+        return set()
+    return {name for name in names if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", calls)}
+
 
 _DESTRUCTIVE = frozenset("rm rmdir shred truncate dd kill pkill killall mkfs sudo chmod chown unlink".split())
 _DESTROYING = frozenset((

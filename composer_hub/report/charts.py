@@ -36,12 +36,12 @@ def stack(counts: Mapping[str, float], label: str) -> str:
 
 def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
     """Return columns of failures per 100 calls, by blame; a week with few calls shows only how many it had."""
-    width, height, floor = 560, 176, 132
+    width, height, floor = 560, 184, 132
     step = width / max(len(groups), 1)
     column = min(step * 0.62, 46)
     peak = max((_rate(group, sum(group.failures.values())) for group in groups), default=0) or 1
     parts = [f'<line class="axis" x1="0" x2="{width}" y1="{floor}" y2="{floor}"/>']
-    every = -(-len(groups) // 9)
+    every = -(-len(groups) // 8)  # a phone has room for eight dates
     for number, group in enumerate(groups):
         left = number * step + (step - column) / 2
         middle, top = left + column / 2, float(floor)
@@ -56,7 +56,7 @@ def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
                         f'<rect class="{blame}" x="{left:.1f}" y="{top:.1f}" width="{column:.1f}" height="{tall:.1f}"/>'
                     )
             rate = f"{_rate(group, group.failures['model']):.1f}"
-            parts.append(f'<text class="own" x="{middle:.1f}" y="{floor + 33}" text-anchor="middle">{rate}</text>')
+            parts.append(f'<text class="own" x="{middle:.1f}" y="{floor + 42}" text-anchor="middle">{rate}</text>')
         else:
             parts.append(
                 f'<rect class="calm" x="{left:.1f}" y="{floor - 4}" width="{column:.1f}" height="4"/>'
@@ -64,7 +64,8 @@ def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
             )
         if number % every == 0:
             label = escape(names[group.name])
-            parts.append(f'<text x="{middle:.1f}" y="{floor + 18}" text-anchor="middle">{label}</text>')
+            middle = min(max(middle, 28), width - 28)  # a date is wider than its column
+            parts.append(f'<text x="{middle:.1f}" y="{floor + 20}" text-anchor="middle">{label}</text>')
         parts.append("</g>")
     return (
         f'<svg class="week" viewBox="0 0 {width} {height}" role="img" '

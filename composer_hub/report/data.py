@@ -57,7 +57,7 @@ def as_json(view: View) -> dict[str, Any]:
         report["lines"] = [
             {
                 "line": line, "project": title_of(view.names, lesson.project), "num_failures": lesson.num_failures,
-                "num_sessions": lesson.num_sessions, "is_written": lesson.is_written,
+                "num_sessions": lesson.num_sessions, "is_written": lesson.is_written, "wrong_sentence": lesson.quote,
             }
             for lesson, line in clean_lines(view.cleaner, numbers.lessons)
         ]  # fmt: skip

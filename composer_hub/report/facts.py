@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
@@ -17,7 +18,7 @@ from composer_hub.errors.exits import main_command
 from composer_hub.errors.find import find_errors
 from composer_hub.hints import write_hints
 from composer_hub.hints.hindsight import steps_after
-from composer_hub.records import Step, Trace
+from composer_hub.records import Step, ToolCall, Trace
 from composer_hub.report.causes import Cause, Causes, spelled
 from composer_hub.session import NO_USAGE, Session, Usage
 
@@ -25,6 +26,7 @@ MAX_WORDS = 3000
 """Characters of a call or a result that are kept: redaction sees them all, the page shows fewer."""
 MAX_TOLD = 400
 """Failures of a session whose words are kept."""
+MIN_SAID = 30  # characters of a reason that a rejection quotes
 MAX_EPISODE = 30
 """Steps after which a failed call counts as dropped."""
 RUNS = ("repeated_failure", "repeated_call")
@@ -82,7 +84,7 @@ class SessionFacts:
     spawned: tuple[str, ...]  # calls that started a subagent
     causes: tuple[Cause, ...]
     worked: dict[str, float]  # what worked, as `causes.py` names it -> when it last did
-    guides: tuple[str, ...]  # texts of AGENTS.md and its like that the session shows
+    guides: tuple[tuple[str, str], ...]  # name and text of each AGENTS.md and its like that the session shows
     path: str = ""
 
     @property
@@ -126,11 +128,18 @@ def _step(
     trace: Trace, step: Step, key: str, usage: Usage, at: float, outcomes: Sequence[Action], *, tell: bool
 ) -> StepFacts:
     reasons = {hint.call_id: hint.text for hint in step.hints if hint.writer == "user"}
-    failures = []
+    failures: list[Failure] = []
     for site in step.error_sites:
         if site.kind in RUNS or site.source == "critic":
             continue
         outcome = action_at(site, outcomes)
+        reason = reasons.get(site.call_id, "").removeprefix("The user says: ") if tell else ""
+        if reason and not (reason[:MIN_SAID] in site.message or (outcome and is_about(reason, outcome.call))):
+            reason = ""  # the next prompt, which is about something else
+        if site.blame == "user" and (said := next((one for one in failures if one.blame == "user"), None)):
+            if reason and not said.reason:
+                failures[failures.index(said)] = dataclasses.replace(said, reason=reason)
+            continue  # one "no" stops every call of a message
         failures.append(
             Failure(
                 site.kind,
@@ -138,13 +147,22 @@ def _step(
                 site.tool,
                 spelled(outcome.call, MAX_WORDS) if outcome and tell else "",
                 ((outcome.content if outcome else "") or site.message)[:MAX_WORDS] if tell else "",
-                reasons.get(site.call_id, "").removeprefix("The user says: ") if tell else "",
+                reason,
             )
         )
     num_hints = sum(hint.writer != "user" for hint in step.hints)
     tools = tuple(one.call.name for one in outcomes if one.call.name)
     return StepFacts(key, at, step.model, dataclasses.replace(usage, at=""), tools, tuple(failures), step.prefix_exact,
                      num_hints)  # fmt: skip
+
+
+def is_about(reason: str, call: ToolCall) -> bool:
+    """Tell whether a person's words name something that a call names: a file, a program, an argument."""
+    named = set(_NAMES.findall(f"{call.name} {spelled(call, MAX_WORDS)}".casefold()))
+    return not named.isdisjoint(_NAMES.findall(reason.casefold()))
+
+
+_NAMES = re.compile(r"[^\W\d_]{4,}")
 
 
 def _starts_agent(outcome: Action) -> bool:

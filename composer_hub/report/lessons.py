@@ -20,13 +20,15 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.named_files import text_of
-from composer_hub.report.causes import GUIDES, Cause, folded
+from composer_hub.report.causes import GUIDES, Cause
 from composer_hub.report.facts import SessionFacts
+from composer_hub.report.projects import folder_below
 
 MIN_SESSIONS = 2
 MIN_SESSIONS_ALONE = 3
 """Sessions for a line that can name no replacement."""
 MIN_CHILDREN = 3  # of a folder that is not there, if it was never asked for itself
+MAX_QUOTE = 200
 MAX_LINES = 7
 """Lines of one project: long guides make agents slower, not better."""
 
@@ -41,6 +43,7 @@ class Lesson:
     num_sessions: int
     last: float
     is_written: bool  # the project's guide has it, and it still fails
+    quote: str  # the sentence of the project's guide that says the wrong thing, with its place; "" without one
     proof: tuple[tuple[SessionFacts, Cause], ...]
 
     @property
@@ -53,6 +56,8 @@ _OF_MACHINE = ("flag", "wrapper", "field", "program")
 """Kinds of causes that are about the programs of a machine, whatever the project."""
 _OF_FOLDER = ("path", "target", "tool", "parameter")
 _Proof = tuple[SessionFacts, Cause]
+Guide = tuple[str, str]
+"""The name of a guide, such as AGENTS.md, and its text."""
 
 
 def lessons_of(sessions: Sequence[SessionFacts], projects: Mapping[str, str]) -> list[Lesson]:
@@ -61,9 +66,7 @@ def lessons_of(sessions: Sequence[SessionFacts], projects: Mapping[str, str]) ->
     by_folder: dict[tuple[str, str], list[SessionFacts]] = defaultdict(list)
     for session in sessions:
         if session.cwd:
-            project, folder = projects[session.cwd], folded(session.cwd)
-            below = folder.removeprefix(project) if f"{folder}/".startswith(f"{project}/") else ""
-            by_folder[project, below].append(session)
+            by_folder[projects[session.cwd], folder_below(session.cwd)].append(session)
     found = [
         lesson
         for (project, below), group in by_folder.items()
@@ -80,8 +83,8 @@ def _of_machine(sessions: Sequence[SessionFacts], projects: Mapping[str, str]) -
     for key, proof in groups.items():
         found = sorted({projects.get(session.cwd, "") for session, _ in proof})
         project = found[0] if len(found) == 1 else ""
-        guide = _guide([session for session, _ in proof], [Path(one) for one in found if one])
-        if lesson := _lesson(project, Path(project), key, proof, worked, guide):
+        guides = _guide([session for session, _ in proof], [Path(one) for one in found if one])
+        if lesson := _lesson(project, Path(project), key, proof, worked, guides):
             lessons.append(lesson)
     return lessons
 
@@ -103,17 +106,17 @@ def _grouped(sessions: Iterable[SessionFacts], kinds: Container[str]) -> dict[tu
     return groups
 
 
-def _guide(sessions: Iterable[SessionFacts], folders: Iterable[Path]) -> str:
+def _guide(sessions: Iterable[SessionFacts], folders: Iterable[Path]) -> list[Guide]:
     """Return the guides of some projects, as they are on disk and as sessions read them."""
-    texts = [text for folder in folders for text in _guides_on_disk(folder)]
-    return "\n".join([*texts, *(text for session in sessions for text in session.guides)])
+    on_disk = [guide for folder in folders for guide in _guides_on_disk(folder)]
+    return on_disk + [guide for session in sessions for guide in session.guides]
 
 
 def _of_folder(project: str, folder: Path, sessions: Sequence[SessionFacts]) -> list[Lesson]:
     worked, groups = _worked(sessions), _grouped(sessions, _OF_FOLDER)
-    guide = _guide(sessions, [Path(project), folder])
+    guides = _guide(sessions, [Path(project), folder])
     _fold_paths(groups, worked)
-    lessons = {key: _lesson(project, folder, key, proof, worked, guide) for key, proof in groups.items()}
+    lessons = {key: _lesson(project, folder, key, proof, worked, guides) for key, proof in groups.items()}
     gone = {name for (kind, _, name), lesson in lessons.items() if kind == "path" and lesson}
     # A file below a folder that is not there needs no line of its own.
     return [
@@ -129,7 +132,7 @@ def _lesson(
     key: tuple[str, str, str],
     proof: Sequence[_Proof],
     worked: Mapping[str, float],
-    guide: str,
+    guides: Sequence[Guide],
 ) -> Lesson | None:
     kind, subject, name = key
     messages = {cause.key or (session.trace_id, cause.step) for session, cause in proof}
@@ -139,6 +142,8 @@ def _lesson(
     if _disproved(kind, subject, name, min(cause.at for _, cause in proof), worked):
         return None
     fix = _agreed([cause.fix for _, cause in proof]) or _agreed([cause.guess for _, cause in proof], MIN_SESSIONS)
+    if kind == "program" and not fix and f"program {name}3" in worked:
+        fix = f"{name}3"
     if kind == "path" and folder.is_dir():
         if (folder / name).exists():
             return None
@@ -150,13 +155,15 @@ def _lesson(
     if not line:
         return None
     last = max(cause.at for _, cause in proof)
+    quote = wrong_sentence(guides, name, fix)
     return Lesson(
         project,
         line,
         len(messages),
         num_sessions,
         last,
-        _is_in(guide, fix if kind == "path" and fix else name),
+        not quote and any(_names(text, fix if kind == "path" and fix else name) for _, text in guides),
+        quote,
         tuple(proof),
     )
 
@@ -231,16 +238,31 @@ def _passes(name: str) -> bool:
     return bool(_PASSING.search(name))
 
 
-def _guides_on_disk(root: Path) -> Iterable[str]:
+def _guides_on_disk(root: Path) -> Iterable[Guide]:
     for name in (*GUIDES, ".github/copilot-instructions.md"):
         try:
-            yield text_of(root / name, errors="replace")
+            yield name, text_of(root / name, errors="replace")
         except (OSError, exits.UsageError):
             continue
 
 
-def _is_in(guide: str, name: str) -> bool:
-    return bool(re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w-])", guide))
+def _names(text: str, name: str) -> bool:
+    return bool(re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w-])", text))
+
+
+_NUMBERED = re.compile(r"\s{0,8}(\d{1,6})(?:\u2192|\t)(.*)")  # as harnesses show files
+_WARNS = re.compile(r"(?i)\b(?:no|not|never|without|instead|missing|avoid)\b|n't\b")
+
+
+def wrong_sentence(guides: Iterable[Guide], name: str, fix: str) -> str:
+    """Return the first line of a guide that names what failed, and neither warns of it nor names what works."""
+    for guide, text in guides:
+        for number, line in enumerate(text.splitlines(), start=1):
+            if name in line and _names(line, name) and not _WARNS.search(line) and not (fix and _names(line, fix)):
+                shown = _NUMBERED.match(line)
+                place, words = (shown[1], shown[2]) if shown else (number, line)
+                return f"{guide}, line {place}: {words.strip()[:MAX_QUOTE]}"
+    return ""
 
 
 def _path_line(subject: str, name: str, fix: str) -> str:
@@ -265,7 +287,7 @@ def _target_line(subject: str, name: str, fix: str) -> str:
 
 
 def _program_line(subject: str, name: str, fix: str) -> str:
-    return f"`{name}` is not on the PATH" + (f"; use `{fix}`" if fix else "")
+    return f"`{name}` is not on the PATH" + (f"; use `{fix}`" if fix else "; do without it, or install it first")
 
 
 def _tool_line(subject: str, name: str, fix: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 
 from composer_hub.local_hub.characters import is_plain
@@ -18,8 +19,12 @@ def clean_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> list[tuple[Lesso
     """Return each lesson with its line; one that would show a secret or a person, or hide a character, is left out."""
     # A line is pasted into the instructions of agents: what one sees must be all there is.
     lessons = [lesson for lesson in lessons if is_plain(lesson.counted)]
-    cleaned = cleaner.pairs([(lesson.counted, "") for lesson in lessons])
-    return [(lesson, line) for lesson, (line, _) in zip(lessons, cleaned, strict=True) if not is_redacted(line)]
+    cleaned = cleaner.pairs([(lesson.counted, lesson.quote) for lesson in lessons])
+    return [
+        (dataclasses.replace(lesson, quote=quote), line)
+        for lesson, (line, quote) in zip(lessons, cleaned, strict=True)
+        if not is_redacted(line)
+    ]
 
 
 def fresh_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> dict[str, list[tuple[Lesson, str]]]:

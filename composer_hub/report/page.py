@@ -166,7 +166,7 @@ def _lessons(view: View) -> str:
         cards.append(
             f'<div class="card"><div class="head"><h3>{_e(title_of(view.names, project))}</h3>'
             f'<button type="button" data-copies="{name}">Copy {plural(len(found), "line")}</button></div>'
-            f'<p class="lines mono" id="{name}">{_e(_joined(found))}</p>{_proof(view, found)}</div>'
+            f'<p class="lines mono" id="{name}">{_e(_joined(found))}</p>{_quotes(found)}{_proof(view, found)}</div>'
         )
     title = "Lines to copy into AGENTS.md" if cards else "Nothing to add to AGENTS.md"
     if cards:
@@ -183,6 +183,12 @@ def _lessons(view: View) -> str:
             f'<p class="lines mono">{_e(_joined(written))}</p>{_proof(view, written)}</div>'
         )
     return _section("lines", title, why, "\n".join(cards)) if cards or view.numbers.num_calls >= MIN_RATE else ""
+
+
+def _quotes(lines: Sequence[tuple[Lesson, str]]) -> str:
+    """Return the sentences of the guide that say the wrong thing."""
+    quotes = "".join(f'<p class="quote mono">{_e(lesson.quote)}</p>' for lesson, _ in lines if lesson.quote)
+    return f'<p class="why wrong">Your guide says the wrong thing. Correct it there:</p>{quotes}' if quotes else ""
 
 
 def _joined(lines: Sequence[tuple[Lesson, str]]) -> str:

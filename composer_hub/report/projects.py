@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os.path
 import re
 from collections.abc import Iterable
 from pathlib import Path
 
+from composer_hub import exits
+from composer_hub.named_files import text_of
 from composer_hub.report.causes import folded
 
 
@@ -26,6 +30,7 @@ def projects_of(folders: Iterable[str]) -> dict[str, str]:
     return {folder: merged[root] for folder, root in roots.items()}
 
 
+_GITDIR = re.compile(r"gitdir: ([^\n]{1,1000}?)[ \t\r]*(?:\n|$)")
 _HOME = re.compile(r"((?:/Users|/home|[A-Za-z]:/Users)/[^/]+)/")
 
 
@@ -34,9 +39,28 @@ def _root_of(folder: str) -> str:
     if not path.is_absolute():
         return folder
     try:
-        return next((str(one) for one in (path, *path.parents) if (one / ".git").exists()), folder)
-    except OSError:
+        root = next((one for one in (path, *path.parents) if (one / ".git").exists()), None)
+        return str(_main_tree(root)) if root else folder
+    except (OSError, exits.UsageError):
         return folder
+
+
+def _main_tree(root: Path) -> Path:
+    """Return the main work tree of a repository: the `.git` of a linked one is a file that names it."""
+    if (root / ".git").is_dir():
+        return root
+    named = _GITDIR.match(text_of(root / ".git", errors="replace"))
+    folder = Path(os.path.normpath(root / named[1])) if named else root
+    return folder.parents[2] if folder.parent.name == "worktrees" and folder.parents[1].name == ".git" else root
+
+
+def folder_below(folder: str) -> str:
+    """Return the path of a session's folder in its own work tree, with a leading slash; "" at the root."""
+    path = Path(folded(folder))
+    with contextlib.suppress(OSError):
+        root = next((one for one in (path, *path.parents) if path.is_absolute() and (one / ".git").exists()), path)
+        return str(path).removeprefix(str(root))
+    return ""
 
 
 def short_names(projects: Iterable[str]) -> dict[str, str]:

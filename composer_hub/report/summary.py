@@ -45,5 +45,8 @@ def _lines(view: View, width: int) -> Iterator[str]:
         for lesson, line in lines[:MAX_LINES]:
             place = f"  [{title_of(view.names, lesson.project)}]" if many else ""
             yield from textwrap.wrap(line + place, width, subsequent_indent="  ", break_long_words=False)
+            if lesson.quote:
+                told = f"Wrong in {lesson.quote}"
+                yield from textwrap.wrap(told, width, initial_indent="  ", subsequent_indent="  ")
         if len(lines) > MAX_LINES:
             yield f"  and {len(lines) - MAX_LINES} more on the page"

@@ -78,21 +78,22 @@ def headline(numbers: Numbers) -> str:
         return "Little is lost here."
     share = numbers.share(numbers.direct)
     if share is not None:
-        return f"Failed calls and their repair take {percent(share)} of the spend."
+        return f"Failed calls and their direct repair took at most {percent(share)} of the spend."
     return f"{rate(numbers.rate)} of 100 calls fail by the agent's own fault."
 
 
 def lead(numbers: Numbers) -> str:
-    """Return the sentences behind the headline."""
-    if not numbers.num_calls:
-        return "The sessions hold no calls of tools."
-    failed = numbers.by_blame["model"]
+    """Return the sentences behind the headline, without what it says itself."""
+    failed, noes = numbers.by_blame["model"], numbers.by_blame["user"]
     share = numbers.share(numbers.direct)
-    if numbers.rate is None:
-        first = f"{plural(failed, 'call')} failed by the agent's own fault."
-    else:
-        first = f"{rate(numbers.rate)} of 100 calls failed by the agent's own fault."
-    cost = f" With their direct repair, they took at most {percent(share)} of the spend." if share is not None else ""
-    noes = numbers.by_blame["user"]
-    said = f" You said no {plural(noes, 'time')}." if noes else ""
-    return first + cost + said
+    shown = headline(numbers)
+    sentences = []
+    if failed and numbers.rate is None:
+        sentences.append(f"{plural(failed, 'call')} failed by the agent's own fault.")
+    elif numbers.rate is not None and "of 100 calls" not in shown:
+        sentences.append(f"{rate(numbers.rate)} of 100 calls failed by the agent's own fault.")
+    if failed and share is not None and "of the spend" not in shown:
+        sentences.append(f"With their direct repair, they took at most {percent(share)} of the spend.")
+    if noes:
+        sentences.append(f"You said no {plural(noes, 'time')}.")
+    return " ".join(sentences)

@@ -20,7 +20,8 @@ from composer_hub.cli.main import root
 from composer_hub.errors.vocabulary import BLAMES
 from composer_hub.output import FORMATS
 from composer_hub.report.numbers import Numbers
-from composer_hub.report.words import headline
+from composer_hub.report.projects import projects_of
+from composer_hub.report.words import headline, lead
 from tests.hidden import FEW, hidden_in
 from tests.report.sessions import MISSING, Log, wrong_path
 
@@ -135,6 +136,28 @@ def test_a_worktree_is_the_project(worktree: str, tmp_path: Path) -> None:
     assert len(set(numbers_of(tmp_path).projects.values())) == 1
 
 
+@pytest.mark.parametrize("below", ["", "/api"])
+def test_a_linked_work_tree_anywhere_is_the_project(below: str, tmp_path: Path) -> None:
+    main, linked = tmp_path / "shop", tmp_path / "elsewhere" / "fix-cart"
+    for folder in (main, linked):
+        (folder / "api").mkdir(parents=True)
+        (folder / "api" / ".golangci.yaml").touch()
+        (folder / ".golangci.yaml").touch()
+    (main / ".git" / "worktrees" / "fix-cart").mkdir(parents=True)
+    (linked / ".git").write_text(f"gitdir: {main}/.git/worktrees/fix-cart\n")
+    wrong_path(tmp_path / "logs" / "s1.jsonl", 1, cwd=f"{main}{below}").write()
+    wrong_path(tmp_path / "logs" / "s2.jsonl", 2, cwd=f"{linked}{below}").write()
+    assert set(numbers_of(tmp_path / "logs").projects.values()) == {str(main)}
+    assert len(lines_of(tmp_path / "logs")) == 1
+
+
+def test_a_git_file_that_names_no_main_tree_is_its_own_project(tmp_path: Path) -> None:
+    for number, words in enumerate(("gitdir: ../.git/modules/lib", "nonsense", "gitdir: \n")):
+        (tmp_path / str(number)).mkdir()
+        (tmp_path / str(number) / ".git").write_text(words)
+        assert projects_of([str(tmp_path / str(number))]) == {str(tmp_path / str(number)): str(tmp_path / str(number))}
+
+
 def test_a_windows_path_is_one_of_its_project(tmp_path: Path) -> None:
     for day, drive in ((1, "d:"), (2, "D:")):
         log = Log(tmp_path / f"s{day}.jsonl", cwd=f"{drive}\\shop", day=day)
@@ -182,6 +205,116 @@ def test_what_the_guide_says_is_not_offered_again(tmp_path: Path) -> None:
     assert "To copy" not in made.summary()
     (project / ".golangci.yml").write_text("run:")  # the name is right now
     assert report.report([tmp_path / "logs"], UTC).numbers.lessons == []
+
+
+GUIDE = "# Shop\n\nLint with `golangci-lint run -c .golangci.yml`.\n"
+
+
+def test_the_wrong_sentence_of_the_guide_is_quoted_with_its_line(tmp_path: Path) -> None:
+    project = tmp_path / "shop"
+    project.mkdir()
+    (project / ".golangci.yaml").touch()
+    (project / "CLAUDE.md").write_text(GUIDE)
+    for day in (1, 2):
+        wrong_path(tmp_path / "logs" / f"s{day}.jsonl", day, cwd=str(project)).write()
+    made = report.report([tmp_path / "logs"], UTC)
+    quote = "CLAUDE.md, line 3: Lint with `golangci-lint run -c .golangci.yml`."
+    assert [(lesson.quote, lesson.is_written) for lesson in made.numbers.lessons] == [(quote, False)]
+    assert quote in made.page()
+    assert "Wrong in CLAUDE.md, line 3" in made.summary()
+    assert made.data()["lines"][0]["wrong_sentence"] == quote
+    (project / "CLAUDE.md").write_text("The config is .golangci.yaml, not .golangci.yml.")
+    assert [lesson.quote for lesson in report.report([tmp_path / "logs"], UTC).numbers.lessons] == [""]
+
+
+def test_a_guide_that_a_session_read_is_quoted_with_the_line_it_showed(tmp_path: Path) -> None:
+    for day in (1, 2):
+        log = wrong_path(tmp_path / f"s{day}.jsonl", day)
+        log.call("Read", "    11\u2192# Lint\n    12\u2192See .golangci.yml.", file_path="/work/shop/CLAUDE.md").write()
+    assert [lesson.quote for lesson in numbers_of(tmp_path).lessons] == ["CLAUDE.md, line 12: See .golangci.yml."]
+
+
+NO_JQ = "FAIL shop 3.1s\n/usr/bin/bash: line 1: jq: command not found\nmake: *** [e2e] Error 1"
+
+
+def test_a_program_that_is_missing_in_several_sessions_is_a_line_whatever_else_failed(tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        log.call("exec", NO_JQ, script="await tools.exec_command({cmd: 'make e2e; jq . report.json'})").write()
+    line = "- `jq` is not on the PATH; do without it, or install it first (3 failures in 3 sessions)."
+    assert lines_of(tmp_path) == [line]
+
+
+def test_a_missing_python_is_the_python3_that_worked(tmp_path: Path) -> None:
+    for day in (1, 2):
+        log = Log(tmp_path / f"s{day}.jsonl", day=day)
+        log.call("Bash", "Exit code 127\nbash: python: command not found", error=True, command="python a.py")
+        log.call("Bash", "1", command="python3 b.py").write()
+    assert lines_of(tmp_path) == ["- `python` is not on the PATH; use `python3` (2 failures in 2 sessions)."]
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        {"name": "Bash", "command": "gh run view 7 --log"},  # the log of another machine
+        {"name": "Bash", "command": "PATH=/empty jq ."},  # a PATH broken on purpose
+        {"name": "Read", "file_path": "/work/shop/jq.log"},
+    ],
+)
+def test_a_missing_program_that_no_shell_of_the_session_looked_for_is_no_line(
+    call: dict[str, str], tmp_path: Path
+) -> None:
+    for day in (1, 2, 3):
+        Log(tmp_path / f"s{day}.jsonl", day=day).call(result=NO_JQ, **call).write()
+    assert lines_of(tmp_path) == []
+
+
+STOPPED = "The user doesn't want to proceed with this tool use. The tool use was rejected"
+
+
+def test_a_no_that_stopped_two_calls_counts_once(tmp_path: Path) -> None:
+    log = Log(tmp_path / "s1.jsonl")
+    for command, words in (("make deploy", ""), ("make notify", " the user said: never deploy from here, use CI")):
+        log.call("Bash", f"{STOPPED}.{words}", error=True, key="one", command=command)
+    log.write()
+    numbers = numbers_of(tmp_path)
+    assert numbers.by_blame["user"] == 1
+    assert [site.failure.reason for site in numbers.sites] == ["never deploy from here, use CI"]
+
+
+@pytest.mark.parametrize(
+    ("prompt", "reason"),
+    [
+        (
+            "Please deploy with the CI workflow, never from here.",
+            "Please deploy with the CI workflow, never from here.",
+        ),
+        ("Now write a poem about the sea, and use rhymes.", ""),
+    ],
+)
+def test_a_reason_is_about_the_call(prompt: str, reason: str, tmp_path: Path) -> None:
+    log = Log(tmp_path / "s1.jsonl").call("Bash", STOPPED, error=True, command="make deploy")
+    log.say(prompt).call("Bash", command="ls").write()
+    assert [site.failure.reason for site in numbers_of(tmp_path).sites] == [reason]
+
+
+@pytest.mark.parametrize("num_failed", [0, 3, 60])
+@pytest.mark.parametrize("num_calls", [90, 250])
+def test_the_headline_and_the_sentences_behind_it_share_no_number(
+    num_calls: int, num_failed: int, tmp_path: Path
+) -> None:
+    log = Log(tmp_path / "s1.jsonl")
+    for number in range(num_calls):
+        log.call(
+            "Read",
+            MISSING if number < num_failed else "ok",
+            error=number < num_failed,
+            file_path=f"/work/shop/{number}",
+        )
+    log.write()
+    numbers = numbers_of(tmp_path)
+    figures = [set(re.findall(r"\d[\d.,]*|spend", words(numbers).replace("of 100", ""))) for words in (headline, lead)]
+    assert not figures[0] & figures[1]
 
 
 FLAG = "Exit code 1\nunknown flag: --stat\n\nUsage:  gh pr diff [<number>]"
