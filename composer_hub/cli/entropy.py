@@ -12,6 +12,7 @@ import click
 from composer_hub import exits, extras
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import from_option
+from composer_hub.hub import destination, fetch_model, load, load_traces
 from composer_hub.output import Output, plural
 
 
@@ -32,7 +33,6 @@ def entropy(
 ) -> None:  # fmt: skip
     """Write the mean token entropy of a student at each step, and judge by known steps whether to gate by it."""
     extras.need("A student", "train", "torch", "transformers")
-    from composer_hub.hub import destination, fetch_model, load, load_traces
     from composer_hub.train.entropy import judged, step_entropies
     from composer_hub.train.models import load_model, load_tokenizer, pick_device
     from composer_hub.train.trace_sites import Student, TraceEncoder

@@ -6,7 +6,9 @@ import click
 
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import from_option
+from composer_hub.hub import destination
 from composer_hub.output import Output, plural, size
+from composer_hub.train.apart.status import read_status
 
 
 @click.group(short_help="Look at a federation of workers.")
@@ -20,9 +22,6 @@ def federation() -> None:
 @format_option
 def status(repo: str, origin: str, out: Output) -> None:
     """Show rounds, workers, sizes and held-out scores of a federation."""
-    from composer_hub.hub import destination
-    from composer_hub.train.apart.status import read_status
-
     found = read_status(destination(origin), repo)
     out.table(found.rows(), id_key="round", empty="No round is closed.")
     rules, after = found.rules, len(found.closed)

@@ -1,7 +1,4 @@
-"""The command line: `composer-hub …`, also installed as `hf-composer` so that `hf composer …` works.
-
-A command is imported only when it runs, so that `--help` is fast.
-"""
+"""The command line: `composer-hub …`, `hf composer …`. A command is imported when it runs, so that `--help` is fast."""
 
 from __future__ import annotations
 

@@ -293,9 +293,7 @@ def killed(
 # ------------------------------------------------------------------------------------------------------------ status
 
 
-def test_status_and_card_show_rounds_workers_sizes_and_scores(
-    meeting: Meeting, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_and_card_show_rounds_workers_sizes_and_scores(meeting: Meeting, tmp_path: Path) -> None:
     (ada, a), (bob, b) = meeting.joined("ada", "bob", card=federation_card)
     delivered(ada, a)
     meeting.put("rounds/0/bob.safetensors", bad("NaN", b.values))
@@ -315,15 +313,12 @@ def test_status_and_card_show_rounds_workers_sizes_and_scores(
     assert meeting.where.fetch(meeting.repo, head, "README.md", "model").read_text() == card
     if "plots/scores-light.png" in card:
         assert meeting.where.fetch(meeting.repo, head, "plots/scores-dark.png", "model") is not None
-    monkeypatch.setattr("composer_hub.hub.destination", lambda _: meeting.where)
-    done = CliRunner().invoke(federation_group, ["status", meeting.repo, "--format", "agent"], catch_exceptions=False)
+    meeting.where.api.snapshot_download(meeting.repo, local_dir=tmp_path / "copy" / meeting.repo)
+    words = ["status", meeting.repo, "--from", str(tmp_path / "copy")]
+    done = CliRunner().invoke(federation_group, [*words, "--format", "agent"], catch_exceptions=False)
     assert "0.5 after 0" in done.output.replace("0.500", "0.5")
     assert "All rounds are closed." in done.output
-    rows = json.loads(
-        CliRunner()
-        .invoke(federation_group, ["status", meeting.repo, "--format", "json"], catch_exceptions=False)
-        .output
-    )
+    rows = json.loads(CliRunner().invoke(federation_group, [*words, "--format", "json"], catch_exceptions=False).output)
     assert [row["workers"] for row in rows] == [["ada"], ["ada", "bob"]]
 
 

@@ -27,11 +27,11 @@ def card_files(status: Status) -> dict[str, bytes]:
     with tempfile.TemporaryDirectory() as folder:
         lines = {
             name: [(number, pick(values)) for number, values in sorted(scores.items())]
-            for name, pick in (("mean of the workers", statistics.fmean), ("lowest", min), ("highest", max))
+            for name, pick in (("highest", max), ("lowest", min), ("mean of the workers", statistics.fmean))
         }
         plot = None
         if len(scores) > 1:
-            plot = picture("scores", "pass@1 on held-out tasks", lines, Path(folder), unit="rounds")
+            plot = picture("scores", "pass@1 on held-out tasks", lines, Path(folder), unit="round")
         if plot is not None:
             files = {f"plots/{path.name}": path.read_bytes() for path in plot.files}
             pictures = (
@@ -63,7 +63,7 @@ def _text(status: Status, pictures: str) -> str:
         f"# {status.repo.rpartition('/')[2]}",
         f"An adapter that {len(status.workers)} workers train together ({', '.join(status.workers)}): {progress}. "
         f"Each trains {rules['num_steps']} steps a round on its own data, sends the change of its adapter "
-        f"({size(status.num_bytes)} so far), and takes the outer step (Nesterov, rate {rules['outer_lr']:g}, momentum "
+        f"({size(status.num_bytes)} so far), and takes the outer step (rate {rules['outer_lr']:g}, Nesterov momentum "
         f"{rules['outer_momentum']:g}) that all others take. Sessions, tasks and rollouts stay with the workers.",
         "```python\nfrom peft import AutoPeftModelForCausalLM\n\n"
         f'model = AutoPeftModelForCausalLM.from_pretrained("{status.repo}")\n```',

@@ -46,7 +46,7 @@ from composer_hub.train.apart.status import RULES
 START, ADAPTER = "start.safetensors", "adapter_model.safetensors"
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
 _DELTA = re.compile(rf"rounds/(\d+)/({NAME.pattern})\.safetensors")
-_MAX_WAIT_S = 15.0
+_FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 15.0
 
 
 class FederationError(exits.ComposerError, RuntimeError):
@@ -182,7 +182,7 @@ class Federation:
     def wait(self, state: State, is_ending: Callable[[], bool] = lambda: False) -> State | None:
         """Return the state after the round, closing it if all deltas are there or the time is up; None if ending."""
         assert self.rules is not None
-        begun, pause = self.clock(), 0.25
+        begun, pause = self.clock(), _FIRST_WAIT_S
         while not is_ending():
             head, there = self._look()
             if f"rounds/{state.round}/closed.json" in there:
@@ -193,6 +193,11 @@ class Federation:
                 with contextlib.suppress(Moved):
                     self._close(state, sorted(names), (head, there))
                     return self.state()
+            elif pause == _FIRST_WAIT_S:
+                self.note(
+                    f"Round {state.round}: {len(names)} of {self.rules.num_workers} workers are done. Waiting for the "
+                    f"others, at most {self.patience_s / 60:g} minutes."
+                )
             self.sleep(pause)
             pause = min(1.5 * pause, _MAX_WAIT_S)
         return None

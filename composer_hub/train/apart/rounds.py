@@ -52,7 +52,7 @@ class Rounds(TrainerCallback):
     def on_step_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         assert self.state is not None
         if self.state.round >= self.rules.num_rounds:
-            self._adopt(self.state)  # a resumed run takes a step before it can end
+            self._put(self.state)  # a resumed run takes a step before it can end
             control.should_training_stop = True
             return
         self.done += 1
@@ -93,10 +93,17 @@ class Rounds(TrainerCallback):
     def _values(self) -> Values:
         return {name: value.float().cpu().numpy().copy() for name, value in self._weights().items()}
 
-    def _adopt(self, state: State) -> None:
+    def _put(self, state: State) -> None:
         for name, value in self._weights().items():
             value.copy_(torch.from_numpy(state.values[name]))
+
+    def _adopt(self, state: State) -> None:
+        self._put(state)
         self.state, self.done, self._begun = state, 0, self.trainer.state.global_step
+        if self.trainer.accelerator.is_main_process:
+            what = f"Round {state.round} of {self.rules.num_rounds} begins with"
+            what = what if state.round < self.rules.num_rounds else "All rounds are closed; the result is"
+            self.federation.note(f"{what} adapter {state.digest[:12]}.")
 
     def _alone(self, call: Callable[[], Any]) -> Any:
         """Run a call on the first rank of this worker, and return its result on all of them."""

@@ -83,6 +83,7 @@ def series(history: Sequence[Mapping[str, Any]], key: str) -> list[tuple[int, fl
 def _paint(axes: Any, title: str, lines: Lines, colors: Mapping[str, str], unit: str) -> None:
     for (label, points), color in zip(lines.items(), (colors["first"], *_COLORS), strict=False):
         axes.plot([step for step, _ in points], [value for _, value in points], color=color, label=label)
+    axes.xaxis.get_major_locator().set_params(integer=True)
     axes.set_title(title, color=colors["ink"])
     axes.set_xlabel(unit, color=colors["ink"])
     axes.tick_params(colors=colors["ink"])

@@ -10,7 +10,7 @@ import statistics
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import gather_object
@@ -20,8 +20,6 @@ from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_episodes, notes_of
 from composer_hub.hub import Model
 from composer_hub.redact import Redactor
-from composer_hub.train.apart.local_sgd import LocalSGD
-from composer_hub.train.apart.rounds import Rounds
 from composer_hub.train.checkpoints import mark_complete, writing
 from composer_hub.train.curriculum import Curriculum, CurriculumSampler
 from composer_hub.train.evals import Evals
@@ -29,6 +27,10 @@ from composer_hub.train.retries import Retry, reach_states
 from composer_hub.train.run.export import RolloutFile
 from composer_hub.train.siblings import reached
 from composer_hub.train.trainer import ComposerTrainer
+
+if TYPE_CHECKING:
+    from composer_hub.train.apart.local_sgd import LocalSGD
+    from composer_hub.train.apart.rounds import Rounds
 
 _PRINTED = {
     "loss": "loss",
