@@ -26,11 +26,10 @@ from composer_hub.train.evals import measured
 from composer_hub.train.run.main import quieten, run
 from composer_hub.train.run.options import parse
 
-ROUNDS, STEPS, BATCH = 4, 4, 32
+BATCH = 32
 COMMON = (
-    f"--max_steps {ROUNDS * STEPS} --preflight false --num_eval_samples 2 --use_peft true --lora_r 8 --lora_alpha 16 "
-    "--lora_target_modules all-linear --learning_rate 3e-3 --num_tasks 120 --measure_every 0 --logging_steps 4 "
-    f"--save_steps {ROUNDS * STEPS}"
+    "--preflight false --num_eval_samples 2 --use_peft true --lora_r 8 --lora_alpha 16 "
+    "--lora_target_modules all-linear --learning_rate 3e-3 --num_tasks 120 --measure_every 0 --logging_steps 4"
 )
 
 
@@ -43,9 +42,10 @@ def halves(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
     return rows[:count] if half else rows[: 2 * count]
 
 
-def started(folder: Path, seed: int, batch: int, half: str, *more: str) -> Any:
+def started(folder: Path, seed: int, steps: int, batch: int, half: str, *more: str) -> Any:
     """Start a run in a process that has all libraries already."""
     words = ["--config", "tiny", *COMMON.split(), "--seed", str(seed), "--output_dir", str(folder)]
+    words += ["--max_steps", str(steps), "--save_steps", str(steps)]
     words += ["--tasks", "benchmarks.federation:halves", "--per_device_train_batch_size", str(batch), *more]
     process = multiprocessing.get_context("fork").Process(target=_trained, args=(words, half, f"{folder}.log"))
     process.start()
@@ -65,27 +65,31 @@ def rates(folder: Path) -> list[float]:
     return [rate.value for _, rate in measured(history)]
 
 
-def gain(out: Path, seeds: list[int], outer: list[str]) -> None:
+def gain(out: Path, seeds: list[int], outer: list[str], steps: int, rounds: int, with_alone: bool) -> None:
     quieten()
     where = destination("local")
     for seed in seeds:
         with tempfile.TemporaryDirectory() as name:
             folder, repo = Path(name), f"me/federation-{seed}-{int(time.time())}"
-            alone = started(folder / "alone", 10 * seed, 2 * BATCH, "")
+            alone = [started(folder / "alone", 10 * seed, steps, 2 * BATCH, "")] if with_alone else []
+            meeting = ["--federation", repo, "--workers", "2", "--rounds", str(rounds)]
+            meeting += ["--outer_lr", outer[0], "--outer_momentum", outer[1]]
             workers = [
-                started(folder / who, 10 * seed + number, BATCH, str(number), "--federation", repo, "--worker", who,
-                        "--workers", "2", "--rounds", str(ROUNDS), "--outer_lr", outer[0], "--outer_momentum", outer[1])
+                started(folder / who, 10 * seed + number, steps, BATCH, str(number), *meeting, "--worker", who)
                 for number, who in enumerate(("ada", "bob"))
-            ]  # fmt: skip
-            for process in (alone, *workers):
+            ]
+            for process in (*alone, *workers):
                 process.join()
-            if failed := [who for who in ("alone", "ada", "bob") if not (folder / who / "final").is_dir()]:
+            if failed := [
+                who for who in (*["alone"] * with_alone, "ada", "bob") if not (folder / who / "final").is_dir()
+            ]:
                 raise SystemExit((folder / f"{failed[0]}.log").read_text()[-3000:])
             status = read_status(where, repo)
             row = {
                 "seed": seed,
                 "outer": outer,
-                "alone": rates(folder / "alone"),
+                "steps": steps,
+                "alone": rates(folder / "alone") if with_alone else None,
                 "federation": {who: rates(folder / who) for who in ("ada", "bob")},
                 "digests": sorted({str(one["digest"])[:12] for one in status.results.values()}),
                 "bytes": status.num_bytes,
@@ -112,10 +116,20 @@ def main() -> None:
     parser.add_argument("out", nargs="?", type=Path, default=Path("federation.jsonl"))
     parser.add_argument("--seeds", type=int, nargs="+", default=[51, 52, 53, 54, 55])
     parser.add_argument("--outer", nargs=2, default=["1", "0"], metavar=("LR", "MOMENTUM"))
+    parser.add_argument("--steps", type=int, default=24)
+    parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--without-alone", action="store_true", help="leave out the worker with all data")
     parser.add_argument("--kills", type=int, default=20)
     options = parser.parse_args()
     if options.what == "gain":
-        gain(options.out, options.seeds, options.outer)
+        gain(
+            options.out,
+            options.seeds,
+            options.outer,
+            options.steps,
+            options.rounds,
+            with_alone=not options.without_alone,
+        )
     else:
         kills(options.kills)
 

@@ -16,9 +16,14 @@ for name, value in {"HF_HUB_OFFLINE": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}.item
 
 import torch  # noqa: E402 (after the settings above)
 from accelerate.utils import gather_object  # noqa: E402
+from peft import LoraConfig  # noqa: E402
 from transformers import set_seed  # noqa: E402
 
+from composer_hub.hub import FolderDestination  # noqa: E402
+from composer_hub.train.apart.deltas import digest, read_values  # noqa: E402
+from composer_hub.train.apart.federation import Federation, FederationError, Rules  # noqa: E402
 from composer_hub.train.apart.local_sgd import LocalSGD  # noqa: E402
+from composer_hub.train.apart.rounds import Rounds  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from composer_hub.train.tiny import small_model  # noqa: E402
 from tests.train.runs import trainer_of  # noqa: E402
@@ -53,6 +58,25 @@ def far(one: torch.Tensor, other: torch.Tensor) -> float:
     return (one - other).abs().max().item()
 
 
+def federated(folder: Path) -> dict[str, Any]:
+    """Let two ranks be one worker of a federation in a folder, and then another worker with other rules."""
+    where, said = FolderDestination(folder / "hub"), ""
+    adapter = {"peft_config": LoraConfig(r=4, target_modules=["q_proj"], task_type="CAUSAL_LM")}
+    for name, num_rounds in (("ada", 2), ("bob", 3)):
+        set_seed(3)
+        trainer = made(folder, name, None, **adapter)
+        meeting = Federation(where, "me/apart", name, f"run-{name}", note=lambda _: None)
+        trainer.apart = Rounds(trainer, meeting, Rules("base", 1, num_rounds, 2))
+        trainer.add_callback(trainer.apart)
+        try:
+            trainer.train()
+            ends = gather_object([digest(trainer.apart._values())])
+        except FederationError as error:
+            said = str(error)
+    shared = digest(read_values(folder / "hub" / "me" / "apart" / "adapter_model.safetensors")[0])
+    return {"ends": ends, "shared": shared, "said": gather_object([said])}
+
+
 def main() -> None:
     folder = Path(sys.argv[1])
     torch.set_num_threads(1)
@@ -76,6 +100,7 @@ def main() -> None:
         "bytes": [row["outer/bytes"] for row in rows],
         "num_bytes": 4 * len(start),
     }
+    found |= federated(folder)
     everyone = gather_object([found["steps"]])
     if os.environ["RANK"] == "0":
         print(json.dumps(found | {"everyone": everyone}), flush=True)

@@ -59,6 +59,11 @@ def test_every_exchange_logs_its_bytes_and_how_far_the_ranks_were_apart(found: d
     assert all(spread > 0 for spread in found["spread"])
 
 
+def test_two_ranks_are_one_worker_of_a_federation_and_both_say_why_it_refuses_them(found: dict[str, Any]) -> None:
+    assert found["ends"] == [found["shared"]] * 2
+    assert all("num_rounds is 2, here 3" in said for said in found["said"])
+
+
 def test_one_process_takes_the_outer_step_alone(world: Any, tmp_path: Path) -> None:
     trainer = trainer_of(world, tmp_path, RunTrainer, alpha_sdpo=0.5, max_steps=2)
     outer = LocalSGD(trainer, every=2, lr=0.0)

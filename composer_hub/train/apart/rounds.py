@@ -16,6 +16,7 @@ from accelerate.utils import broadcast_object_list
 from torch import Tensor
 from transformers import TrainerCallback
 
+from composer_hub import exits
 from composer_hub.train.apart.deltas import Values
 from composer_hub.train.apart.federation import Federation, Rules, State
 from composer_hub.train.checks import TrainerError
@@ -106,11 +107,18 @@ class Rounds(TrainerCallback):
             self.federation.note(f"{what} adapter {state.digest[:12]}.")
 
     def _alone(self, call: Callable[[], Any]) -> Any:
-        """Run a call on the first rank of this worker, and return its result on all of them."""
+        """Run a call on the first rank of this worker, and return its result or raise its refusal on all of them."""
         if self.trainer.accelerator.num_processes == 1:
             return call()
-        found = [call() if self.trainer.accelerator.is_main_process else None]
+        found: list[Any] = [None, None]
+        if self.trainer.accelerator.is_main_process:
+            try:
+                found[0] = call()
+            except exits.ComposerError as error:
+                found[1] = error
         broadcast_object_list(found)
+        if found[1] is not None:
+            raise found[1]
         return found[0]
 
     # ---------------------------------------------------------------------------------------------------- checkpoints
