@@ -70,7 +70,7 @@ def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> R
         "trace_id": _text(draft.get("trace_id"), 200),
         "verdict": verdict,
         "edited_chosen": [edited_message(draft.get("edited"))] if verdict == "edit" else [],
-        "reason": reason if verdict == "reject" and reason in REASONS else "",
+        "reason": _text(reason, 20) if verdict == "reject" and _text(reason, 20) in REASONS else "",
         "edited_hint": hint if verdict == "edit_hint" else "",
         "blame": blame if verdict == "wrong_blame" else "",
         "note": _text(draft.get("note"), MAX_NOTE),

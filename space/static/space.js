@@ -194,7 +194,8 @@ async function move(by) {
 // Keys that scroll reach the detail wherever the focus is, unless something in it takes them.
 function scrolls(event) {
   const detail = $("#detail");
-  if (matchMedia("(max-width: 820px)").matches || event.target.closest("button, summary, select, pre, .scroll, .tokens")) return false;
+  const takes = event.key === " " ? "button, summary, pre, .scroll, .tokens" : "pre, .scroll, .tokens";
+  if (matchMedia("(max-width: 820px)").matches || event.target.closest(takes)) return false;
   const screen = detail.clientHeight - 80;
   const by = { PageDown: screen, PageUp: -screen, " ": event.shiftKey ? -screen : screen, ArrowDown: 60, ArrowUp: -60 }[event.key];
   if (by === undefined && event.key !== "Home" && event.key !== "End") return false;

@@ -77,8 +77,8 @@ def test_agreement_of_reviewers_is_a_share_and_krippendorffs_alpha() -> None:
     rows = [row(pair, verdict, name) for pair, one, two in both for name, verdict in (("ada", one), ("me", two))]
     found = verdicts.agreement([*rows, row("e", "accept", "ada")])
     assert (found["n"], found["reviewers"], found["agreement"]) == (4, 2, 0.75)
-    # Coincidences of a, b, d and of c: 6 accept and 2 reject values, one pair of them differs.
-    assert found["alpha"] == pytest.approx(1 - (8 - 1) * 2 / (2 * 6 * 2))
+    # Of 8 values 5 are accept and 3 reject. The values of c differ, which are two of the 8 ordered pairs.
+    assert found["alpha"] == pytest.approx(1 - (8 - 1) * 2 / (8**2 - 5**2 - 3**2))
     assert verdicts.agreement([])["agreement"] is None
 
 

@@ -14,9 +14,9 @@ ROOT = "cd /home/ada/work/project/packages/app && "
         (
             f"{ROOT}pytest tests/a.py",
             f"{ROOT}ruff check",
-            ("cd /home/ada/w…&& pytest tests/a.py", "cd /home/ada/w…&& ruff check"),
+            ("cd /home/ada/w…app && pytest tests/a.py", "cd /home/ada/w…app && ruff check"),
         ),
-        (f"{ROOT}pytest", f"{ROOT}pytest -x", ("cd /home/ada/w…&& pytest", "cd /home/ada/w…&& pytest -x")),
+        (f"{ROOT}pytest", f"{ROOT}pytest -x", ("cd /home/ada/w…pytest", "cd /home/ada/w…pytest -x")),
         (f"{ROOT}pytest", f"{ROOT}pytest", (f"{ROOT}pytest", f"{ROOT}pytest")),
         ("pytest -q", "pytest -x", ("pytest -q", "pytest -x")),
         (f"{ROOT}pytest", "", (f"{ROOT}pytest", "")),
