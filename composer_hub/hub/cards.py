@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
-from composer_hub.hub.reviews import REVIEWS
+from composer_hub.hub.reviews import COLUMNS, REVIEWS
 from composer_hub.hub.tables import Built
 
 _SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
@@ -101,6 +101,8 @@ def _metadata(card: Card, built: Sequence[Built], *, reviewed: bool) -> dict[str
     }
     if reviewed:
         metadata["configs"].append({"config_name": REVIEWS, "data_files": f"{REVIEWS}/**/*.jsonl"})
+        columns = [{"name": name, "list" if kind == "json" else "dtype": kind} for name, kind in COLUMNS.items()]
+        metadata["dataset_info"].append({"config_name": REVIEWS, "features": columns})
     return {key: value for key, value in metadata.items() if value not in ([], "", None)}
 
 

@@ -12,12 +12,12 @@ from inspector.vocabulary import kind_words
 
 Row = Mapping[str, Any]
 _TILES = (
-    ("pairs", "pairs"),
-    ("pairs_per_trace", "pairs per trace"),
-    ("krippendorff_alpha", "Krippendorff's alpha"),
-    ("after_error", "share after an error"),
-    ("length_auc", "AUC of length alone"),
-    ("usd_per_pair", "$ per pair"),
+    ("pairs", "pairs", ""),
+    ("pairs_per_trace", "pairs per trace", ""),
+    ("krippendorff_alpha", "Krippendorff's alpha", "agreement of the teachers beyond chance: 1 is full, 0 is chance"),
+    ("after_error", "share after an error", ""),
+    ("length_auc", "AUC of length alone", "0.5: the length of an action does not tell which one was chosen"),
+    ("usd_per_pair", "$ per pair", ""),
 )
 _PLOTS = (
     ("votes", "Teachers that agree, of those whose vote counts", "steps"),
@@ -39,7 +39,7 @@ def overview(
 ) -> Html:
     """Return the whole page."""
     headlines = {row["metric"]: row for row in reversed(report) if " " not in (row["scope"] or "")}
-    tiles = [_tile(label, headlines[name]) for name, label in _TILES if name in headlines]
+    tiles = [_tile(label, meaning, headlines[name]) for name, label, meaning in _TILES if name in headlines]
     counts = manifest.get("counts") or {}
     if not tiles:
         tiles = [tile(number(value), words(name)) for name, value in counts.items() if isinstance(value, (int, float))]
@@ -70,9 +70,10 @@ def overview(
     )
 
 
-def _tile(label: str, row: Row) -> Html:
+def _tile(label: str, meaning: str, row: Row) -> Html:
     known = row["low"] is not None and row["high"] is not None
-    return tile(number(row["value"]), label, f"95 %: {number(row['low'])} to {number(row['high'])}" if known else "")
+    spread = f"95 %: {number(row['low'])} to {number(row['high'])}" if known else ""
+    return tile(number(row["value"]), label, " · ".join(filter(None, (meaning, spread))))
 
 
 def _lineage(manifest: Row) -> Html:

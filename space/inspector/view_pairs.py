@@ -174,7 +174,7 @@ def pair_detail(
     if reader.blind:
         names = ["A", "B"] if hidden else [f"{letter}: {name}" for letter, name in zip("AB", names, strict=True)]
     sections = [
-        _before(pair, place),
+        _before(pair, place, None if hidden or context is None else {**only(place), "view": "sessions"}),
         card("What differs", action_diff(*actions, (names[0], names[1])), _words_of(pair, order, names, hidden)),
     ]
     if not hidden:
@@ -278,7 +278,7 @@ def _words_of(pair: Row, order: Sequence[str], names: Sequence[str], hidden: boo
     return h("div", shown, cls="two") if shown else None
 
 
-def _before(pair: Row, place: Place) -> Html:
+def _before(pair: Row, place: Place, sessions: Place | None) -> Html:
     """Return the task, the step's place in the session, and the last messages; the earlier ones unfold."""
     prompt, step = pair["prompt"], pair["index"] + 1
     whole = address(only(place), "text", pair=pair["pair_id"], part="prompt")
@@ -288,11 +288,13 @@ def _before(pair: Row, place: Place) -> Html:
         h("div", h("h2", title), block(text_of(prompt[at]), limit=1500, more=f"{whole}&at={at}"), cls="request")
         for at, title in sorted(titles.items())
     ]
+    in_session = address(sessions or {}, session=pair["trace_id"], at=pair["index"]) + f"#step-{pair['index']}"
     progress = h(
         "p",
         h("progress", value=step, max=max(step, pair["num_steps"]), aria_label="Place in the session"),
         f" Step {step} of {pair['num_steps']}",
         f" · {pair['repository']}" if pair["repository"] else "",
+        [" · ", h("a", "the whole session", href=in_session)] if sessions else None,
         cls="where quiet",
     )
     first = max(0, len(prompt) - WINDOW)

@@ -18,6 +18,7 @@ from huggingface_hub.utils import httpx
 from inspector import verdicts
 
 from composer_hub import hub, pairs
+from composer_hub.hub.reviews import COLUMNS
 from composer_hub.local_hub.server import ServerProcess
 from composer_hub.pairs.verdicts import VERDICTS
 from composer_hub.records import Pair
@@ -57,7 +58,7 @@ def test_a_draft_that_is_no_verdict_is_refused(draft: Any) -> None:
 def test_every_published_verdict_has_the_same_columns_and_a_note_without_lone_surrogates() -> None:
     one = verdicts.check({"id": "a", "verdict": "accept", "note": "x\ud800" + "y" * 900}, **FACTS)
     other = verdicts.check({"id": "s:1", "verdict": "wrong_blame", "reviewer": "eve"}, **FACTS)
-    assert list(one) == list(other)
+    assert list(one) == list(other) == list(COLUMNS)
     assert len(one["note"].encode()) <= 500
     assert (other["target"], other["reviewer"], other["pair_id"]) == ("hint", "ada", "")
 
@@ -246,5 +247,13 @@ def test_merged_verdicts_become_the_next_version_and_a_config_that_loads(
     assert "config_name: verdicts" in card.read_text()
     files = [path for path in where.files(repo, version.revision) if path.startswith("verdicts/ada/")]
     local = [str(where.fetch(repo, version.revision, path)) for path in files]
-    loaded = load_dataset("json", data_files=local, split="train", cache_dir=str(tmp_path / "cache"))
-    assert sorted(loaded["verdict"]) == ["accept", "edit", "reject", "swap"]
+    copy = tmp_path / "copy"
+    (copy / "verdicts/ada").mkdir(parents=True)
+    (copy / "README.md").write_text(card.read_text())
+    # An earlier version knew fewer columns.
+    old = {"verdict_id": "v", "pair_id": "p", "verdict": "reject", "edited_chosen": [], "reviewer": "ada"}
+    (copy / "verdicts/ada/0-old.jsonl").write_text(json.dumps(old) + "\n")
+    (copy / "verdicts/ada/1-new.jsonl").write_text("".join(Path(path).read_text() for path in local))
+    loaded = load_dataset(str(copy), "verdicts", split="train", cache_dir=str(tmp_path / "cache"))
+    assert sorted(loaded["verdict"]) == ["accept", "edit", "reject", "reject", "swap"]
+    assert list(loaded.features) == list(COLUMNS)
