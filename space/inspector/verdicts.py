@@ -28,7 +28,7 @@ PAIR_VERDICTS = ("accept", "reject", "edit", "swap")
 REASONS = {
     "equal": "equally good",
     "both_wrong": "both wrong",
-    "unclear": "cannot be told from here",
+    "unclear": "cannot be told",
     "unsafe": "unsafe",
     "private": "private data",
 }

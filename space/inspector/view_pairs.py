@@ -298,7 +298,8 @@ def _before(pair: Row, place: Place, sessions: Place | None) -> Html:
         cls="where quiet",
     )
     first = max(0, len(prompt) - WINDOW)
-    last = [folded(prompt[at], at=at, more=whole, unfolded=at == len(prompt) - 1) for at in range(first, len(prompt))]
+    newest = len(prompt) - 1 if len(prompt) - 1 not in titles else -1
+    last = [folded(prompt[at], at=at, more=whole, unfolded=at == newest) for at in range(first, len(prompt))]
     label = f"Show all {len(prompt)} messages"
     rest = h("button", label, " ", h("kbd", "c"), type="button", data_context=label, aria_expanded="false")
     earlier = h(
