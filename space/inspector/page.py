@@ -170,9 +170,9 @@ def _left(place: Mapping[str, str], list_: Html) -> Html:
         title = h("summary", "Filters ", h("span", cls="active", data_active=True))
         panel = h("details", title, h("div", id="filters"), id="panel") if place["view"] != "sessions" else None
         form = h("form", search, panel, id="form", role="search")
-    return h(
-        "section", form, h("p", id="last", role="status"), h("div", list_, id="list"), cls="side", aria_label="List"
-    )
+    title = h("h1", dict(VIEWS)[place["view"]], cls="sr")  # a phone shows the list alone
+    last = h("p", id="last", role="status")
+    return h("section", title, form, last, h("div", list_, id="list"), cls="side", aria_label="List")
 
 
 def _dialog(id: str, title: str, *children: object) -> Html:

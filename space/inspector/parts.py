@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from inspector.address import address
-from inspector.markup import Html, h, words
+from inspector.markup import Html, badge, h, words
+from inspector.vocabulary import blame_words, kind_words
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
@@ -21,6 +22,16 @@ def facts(pairs: Iterable[tuple[str, Any]]) -> Html:
     """Return names and values in a line; a value of None or "" is left out."""
     shown = [h("div", h("dt", name), h("dd", value)) for name, value in pairs if value not in (None, "")]
     return h("dl", shown, cls="facts")
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number with its noun: 1 session, 2,000 sessions."""
+    return f"{count:,} {noun}{'' if count == 1 else 's'}"
+
+
+def error_badge(kind: str, blame: str) -> Html:
+    """Return what went wrong as a label, in red if it was the agent's own fault."""
+    return badge(kind_words(kind), "bad" if blame == "model" else "warn", blame_words(blame))
 
 
 def tile(value: str, label: str, note: str = "") -> Html:

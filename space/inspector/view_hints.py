@@ -15,6 +15,8 @@ from inspector.parts import (
     card,
     choice,
     cleared,
+    counted,
+    error_badge,
     item,
     line,
     listing,
@@ -115,15 +117,14 @@ class SiteTable:
 
 def site_badges(site: Row) -> list[Html]:
     """Return what went wrong at a site and whose fault it was, as labels."""
-    own = site["blame"] == "model"
-    return [badge(kind_words(site["kind"]), "bad"), badge(blame_words(site["blame"]), "" if own else "warn")]
+    return [error_badge(site["kind"], site["blame"]), badge(blame_words(site["blame"]))]
 
 
 def hint_list(rows: Sequence[Row], total: int, at: int, place: Place, current: str) -> Html:
     """Return a page of error sites."""
     items = [_item(row, place, current) for row in rows]
     empty = cleared("No error site passes these filters.", place)
-    return listing(f"{total:,} error sites", items, pager(at, total, PAGE, place, "hint"), empty)
+    return listing(counted(total, "error site"), items, pager(at, total, PAGE, place, "hint"), empty)
 
 
 def _item(row: Row, place: Place, current: str) -> Html:

@@ -16,8 +16,8 @@ from inspector.diff import short_action
 from inspector.library import Dataset, Library
 from inspector.markup import Html, badge, h, number, parsed
 from inspector.messages import conversation
-from inspector.parts import card, facts, item, line, listing, table
-from inspector.vocabulary import kind_words, writer_words
+from inspector.parts import card, counted, error_badge, facts, item, line, listing, table
+from inspector.vocabulary import writer_words
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
@@ -103,7 +103,7 @@ def run_list(rows: Sequence[Row], place: Place, current: str) -> Html:
         mean = number(sum(known) / len(known), 2) if known else "-"
         items.append(h("li", f"policy step {step} · mean reward {mean}", cls="group"))
         items += [_item(row, place, current) for row in of_step]
-    return listing(_counted(len(rows), "rollout"), items)
+    return listing(counted(len(rows), "rollout"), items)
 
 
 def _item(row: Row, place: Place, current: str) -> Html:
@@ -119,14 +119,10 @@ def _badges(row: Row) -> list[Html | None]:
     rewards = rewards_of(row).items()
     return [
         *(badge(f"{name} {number(value, 2)}", "ok" if (value or 0) > 0 else "bad") for name, value in rewards),
-        badge(_counted(row["num_sites"], "error"), "warn") if row["num_sites"] else None,
-        badge(_counted(row["num_hints"], "hint"), "info") if row["num_hints"] else None,
-        badge(f"⚑ {_counted(len(findings), 'finding')}", "bad", rules) if findings else None,
+        badge(counted(row["num_sites"], "error"), "warn") if row["num_sites"] else None,
+        badge(counted(row["num_hints"], "hint"), "info") if row["num_hints"] else None,
+        badge(f"⚑ {counted(len(findings), 'finding')}", "bad", rules) if findings else None,
     ]
-
-
-def _counted(count: int, noun: str) -> str:
-    return f"{count:,} {noun}{'' if count == 1 else 's'}"
 
 
 def run_detail(trace: Row, beside: Sequence[tuple[Row, Sequence[Row]]], place: Place) -> Html:
@@ -176,7 +172,7 @@ def _beside(beside: Sequence[tuple[Row, Sequence[Row]]], current: str, place: Pl
             h(
                 "li",
                 short_action(step["action"], 90),
-                [badge(kind_words(site["kind"]), "bad") for site in step["error_sites"]],
+                [error_badge(site["kind"], site["blame"]) for site in step["error_sites"]],
                 [badge(writer_words(hint["writer"]), "info", hint["text"][:300]) for hint in step["hints"]],
             )
             for step in steps[:MAX_TURNS]
@@ -196,7 +192,7 @@ def _turns(trace: Row) -> Html | None:
     rows = [
         (
             f"{place + 1}",
-            [badge(kind_words(site["kind"]), "bad") for site in step["error_sites"]],
+            [error_badge(site["kind"], site["blame"]) for site in step["error_sites"]],
             [h("span", hint["text"]) for hint in step["hints"]] or "no hint",
             probability(logps, uplift, spans[place]) if place < len(spans) else "-",
         )

@@ -16,9 +16,9 @@ from inspector.address import address
 from inspector.diff import calls_of, short_action
 from inspector.library import Dataset, Library
 from inspector.markup import Html, badge, block, h, parsed
-from inspector.parts import card, cleared, facts, item, line, listing, page_number, pager, where
+from inspector.parts import card, cleared, counted, error_badge, facts, item, line, listing, page_number, pager, where
 from inspector.view_hints import hint_quote, site_badges
-from inspector.vocabulary import kind_words, writer_words
+from inspector.vocabulary import BLAMES, writer_words
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
@@ -126,16 +126,16 @@ def session_list(rows: Sequence[Row], total: int, at: int, place: Place, current
     own = {name: value for name, value in place.items() if name != "at"}
     empty = cleared("No session has these words.", place)
     items = [_item(row, own, current) for row in rows]
-    return listing(f"{total:,} sessions", items, pager(at, total, PAGE, own, "session"), empty)
+    return listing(counted(total, "session"), items, pager(at, total, PAGE, own, "session"), empty)
 
 
 def _item(row: Row, place: Place, current: str) -> Html:
     labels = [
         badge(row["source"]),
-        badge(f"{row['num_errors']:,} errors", "bad", "by the agent's own fault") if row["num_errors"] else None,
-        badge(f"{row['num_hints']:,} hints", "info") if row["num_hints"] else None,
+        badge(counted(row["num_errors"], "error"), "bad", BLAMES["model"]) if row["num_errors"] else None,
+        badge(counted(row["num_hints"], "hint"), "info") if row["num_hints"] else None,
     ]
-    steps = "" if row["num_steps"] is None else f" · {row['num_steps']:,} steps"
+    steps = "" if row["num_steps"] is None else f" · {counted(row['num_steps'], 'step')}"
     about = where(f"{row['repository'] or row['model'] or row['id'][:8]}{steps}")
     return item(place, "session", row["id"], labels, line(row["task"][:200] or row["id"]), about, current=current)
 
@@ -191,7 +191,7 @@ def _marks(story: Story, kept: Place) -> Html:
     """Return where errors, hints and pairs are in the whole session: as a strip, and as links."""
     by_step: dict[int, list[Html]] = {}
     for step, errors, writers in story.marks:
-        labels = [badge(kind_words(kind), "bad" if blame == "model" else "warn") for kind, blame in errors]
+        labels = [error_badge(kind, blame) for kind, blame in errors]
         by_step[step] = [*labels, *(badge(f"hint: {writer_words(writer)}", "info") for writer in writers)]
     for step, pairs in story.pairs.items():
         by_step.setdefault(step, []).extend(badge("pair", "ok") for _ in pairs)

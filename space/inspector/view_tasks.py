@@ -8,7 +8,7 @@ from typing import Any
 
 from inspector.address import address
 from inspector.markup import Html, badge, block, h, number, parsed, words
-from inspector.parts import card, facts, item, line, listing, tile, where
+from inspector.parts import card, counted, facts, item, line, listing, tile, where
 from inspector.view_runs import finding_list, findings_of, rewards_of
 
 Row = Mapping[str, Any]
@@ -29,7 +29,7 @@ def patch_of(row: Row) -> str:
 
 def task_list(rows: Sequence[Row], place: Place, current: str, tried: Mapping[str, Sequence[Row]]) -> Html:
     """Return the tasks of a set; `tried` are the rollouts of each."""
-    count = f"{len(rows):,} tasks"
+    count = counted(len(rows), "task")
     if rows:
         count += f", {sum(bool(row['has_oracle']) for row in rows) / len(rows):.0%} with a hidden oracle"
     return listing(count, [_item(row, place, current, tried.get(row["task_id"], ())) for row in rows])

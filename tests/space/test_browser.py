@@ -478,6 +478,40 @@ def test_one_key_names_a_wrong_blame_on_the_trace_set(
     assert [pull.title for pull in pulls] == ["Add 1 verdicts of me"]
 
 
+def test_a_hint_is_edited_in_a_box_and_a_wrong_blame_names_another(
+    open_page: Open, space: str, published: Published
+) -> None:
+    page = open_page(f"{space}?view=hints")
+    rows(page).first.click()
+    edited = moved(page, "")
+    press(page, "e")
+    assert hidden_in(page.input_value("#edited-hint")) == []
+    page.fill("#edited-hint", "  ")
+    page.click("#save-hint")
+    assert "Write the hint" in page.inner_text("#hint-error")
+    page.fill("#edited-hint", "Read the file first.")
+    page.click("#save-hint")
+    blamed = moved(page, edited)
+    page.select_option("[data-blame]", "env")
+    press(page, "b")
+    moved(page, blamed)
+    drafts = page.evaluate("JSON.parse(localStorage.getItem('composer-space-drafts'))")[published.traces]
+    assert (drafts[edited]["verdict"], drafts[edited]["edited_hint"]) == ("edit_hint", "Read the file first.")
+    assert (drafts[blamed]["verdict"], drafts[blamed]["blame"]) == ("wrong_blame", "env")
+
+
+def test_a_mark_of_a_session_opens_its_page_and_a_step_in_full(open_page: Open, space: str) -> None:
+    page = open_page(f"{space}?view=sessions")
+    page.click("#detail a[href*='#step-0']")
+    page.wait_for_selector("body[data-ready]")
+    page.locator("#step-0 [data-earlier]").click()
+    page.wait_for_selector("#step-0 .earlier .message")
+    page.locator("#step-0 a", has_text="Open the site").click()
+    page.wait_for_selector("body[data-ready] article[data-hint]")
+    page.locator("#detail .head a", has_text="of its session").click()
+    page.wait_for_selector("body[data-ready] article[data-session]")
+
+
 # ----------------------------------------------------------------------------------------------------------- appearance
 
 

@@ -19,9 +19,11 @@ from inspector import verdicts
 
 from composer_hub import hub, pairs
 from composer_hub.hub.reviews import COLUMNS
+from composer_hub.ingest.verdicts import VERDICTS as HINT_VERDICTS
+from composer_hub.ingest.verdicts import read_verdicts as read_hint_verdicts
 from composer_hub.local_hub.server import ServerProcess
 from composer_hub.pairs.verdicts import VERDICTS
-from composer_hub.records import Pair
+from composer_hub.records import Pair, Trace
 from tests.space import hostile
 from tests.space.conftest import publish_pairs, publish_traces, serving
 
@@ -35,6 +37,23 @@ def row(pair: str, verdict: str, reviewer: str, at: str = "2026") -> dict[str, s
 
 def test_the_space_writes_the_words_that_the_package_reads() -> None:
     assert set(verdicts.PAIR_VERDICTS) == set(VERDICTS)
+    assert set(verdicts.HINT_VERDICTS) == set(HINT_VERDICTS)
+
+
+@pytest.mark.parametrize(
+    "draft",
+    [
+        {"verdict": "good_hint"},
+        {"verdict": "edit_hint", "edited_hint": " Use ls. "},
+        {"verdict": "wrong_blame", "blame": "env"},
+    ],
+)
+def test_the_package_reads_what_the_space_writes_on_hints(draft: dict[str, str], tmp_path: Path) -> None:
+    row = verdicts.check({"id": "s:1", **draft}, **FACTS)
+    (tmp_path / "v.jsonl").write_text(json.dumps(row) + "\n")
+    (read,) = read_hint_verdicts(tmp_path / "v.jsonl")
+    assert (read.site_id, read.reviewer, read.verdict) == ("s:1", "ada", draft["verdict"])
+    assert (read.edited_hint, read.blame) == (draft.get("edited_hint", "").strip(), draft.get("blame", ""))
 
 
 @pytest.mark.parametrize(
@@ -45,6 +64,8 @@ def test_the_space_writes_the_words_that_the_package_reads() -> None:
         {"id": "x" * 201, "verdict": "accept"},
         {"id": "x", "verdict": "maybe"},
         {"id": "x", "verdict": "edit"},
+        {"id": "x", "verdict": "edit_hint", "edited_hint": " "},
+        {"id": "x", "verdict": "wrong_blame", "blame": "moon"},
         {"id": "x", "verdict": "edit", "edited": [{"name": "Bash", "arguments": "ls"}]},
         {"id": "x", "verdict": "edit", "edited": [{"name": "", "arguments": {}}]},
         {"id": "x", "verdict": "edit", "edited": [{"name": "Bash", "arguments": {"a": "b" * 200_000}}]},
@@ -192,6 +213,36 @@ def test_a_forged_verdict_changes_neither_the_space_nor_the_next_version(
     card = where.fetch(repo, version.revision, "README.md")
     assert card is not None
     assert "Not counted: 1 file" in card.read_text()
+
+
+def test_merged_verdicts_on_hints_become_the_next_version_of_the_traces(
+    hub_server: ServerProcess, where: hub.HubDestination, tmp_path: Path
+) -> None:
+    repo = "team/hints"
+    traces = [hostile.trace(number) for number in range(50, 54)]
+    publish_traces(where, repo, traces, {})
+    owner = HfApi(endpoint=hub_server.endpoint, token="hf_test_me")
+    sites = [f"{trace.steps[0].step_id}:1" for trace in traces]
+    drafts = [
+        {"id": sites[0], "verdict": "bad_hint"},
+        {"id": sites[1], "verdict": "edit_hint", "edited_hint": "Read the file first."},
+        {"id": sites[2], "verdict": "wrong_blame", "blame": "env"},
+        {"id": sites[3], "verdict": "good_hint"},
+    ]
+    sent = verdicts.submit(HfApi(endpoint=hub_server.endpoint), repo, "v1.0.0", drafts, "hf_test_ada")
+    owner.merge_pull_request(repo, sent["num"], repo_type="dataset")
+    command = [sys.executable, "-m", "composer_hub", "traces", "apply-verdicts", f"{repo}@v1.0.0", "--repo", repo]
+    env = {name: value for name, value in os.environ.items() if not name.startswith(("HF_", "HUGGING"))}
+    env |= {"COMPOSER_HUB_HOME": str(hub_server.root), "HF_HOME": str(tmp_path / "home")}
+    # The same verdicts on the version that they made change nothing.
+    for words, code in ((["--public"], 4), (["--dry-run"], 0), ([], 0), ([], 5)):
+        run = subprocess.run([*command, *words], env=env, capture_output=True, text=True, timeout=600)
+        assert run.returncode == code, run.stderr
+    after = {trace.trace_id: trace.steps[0] for trace in hub.load(where, f"{repo}@main").records(Trace, "traces")}
+    bad, edited, blamed, good = (after[trace.trace_id] for trace in traces)
+    assert [hint.text for step in (bad, edited, blamed) for hint in step.hints] == ["Read the file first."]
+    assert [step.error_sites[0].blame for step in (bad, edited, blamed, good)] == ["model", "model", "env", "model"]
+    assert good == traces[3].steps[0]
 
 
 def until_marked(url: str) -> str:
