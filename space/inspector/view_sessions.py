@@ -218,15 +218,18 @@ def _strip(story: Story) -> Html:
         "user": [step for step, _ in story.turns],
     }
     scale = (_WIDTH - 4) / max(1, story.num_steps)
+
+    def rect(name: str, start: int, width: float, y: int, height: int) -> Html:
+        return h("rect", cls=name, x=f"{start * scale:.1f}", y=y, width=f"{max(2.0, width):.1f}", height=height)
+
     ticks = [
-        h("rect", cls=name, x=f"{step * scale:.1f}", y=row * 9, width=f"{max(2.0, scale - 1):.1f}", height=7)
+        rect(name, step, min(scale - 1, 12), row * 9, 7)
         for row, (name, steps) in enumerate(places.items())
         # Ticks of one pixel are one tick.
         for step in {int(step * scale): step for step in steps}.values()
     ]
-    window = h(
-        "rect", cls="window", x=f"{story.first * scale:.1f}", y=0, width=f"{len(story.steps) * scale:.1f}", height=36
-    )
+    here = len(story.steps)
+    window = rect("window", story.first, here * scale, 0, 36) if here < story.num_steps else None
     told = ", ".join(f"{len(steps):,} with {name}" for name, steps in places.items())
     alt = f"{story.num_steps:,} steps: {told}. Rows from above: errors, hints, pairs, words of the user."
     drawn = h("svg", window, ticks, viewBox=f"0 0 {_WIDTH} 36", preserveAspectRatio="none", role="img", aria_label=alt)

@@ -158,7 +158,7 @@ def serving(server: ServerProcess, datasets: str, token: str | None, folder: Pat
         process = subprocess.Popen([sys.executable, str(SPACE / "app.py")], env=env, stdout=file, stderr=file)
     try:
         address = f"http://127.0.0.1:{port}/"
-        until = time.monotonic() + 90
+        until = time.monotonic() + 600
         while not _answers(f"{address}healthz"):
             assert process.poll() is None, log.read_text()
             assert time.monotonic() < until, log.read_text()
