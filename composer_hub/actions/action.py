@@ -80,7 +80,7 @@ class Action:
 
 def actions_of(trace: Trace, flags: Mapping[int, ResultFlag] | None = None) -> Actions:
     """Return the actions of every step."""
-    reader = _Reader(trace, flags or {})
+    reader = _ActionReader(trace, flags or {})
     return tuple(tuple(reader.actions(step)) for step in trace.steps)
 
 
@@ -91,7 +91,7 @@ def action_at(site: ErrorSite, actions: Sequence[Action]) -> Action | None:
     return next((one for one in named if words in (one.content or "")), named[0] if named else None)
 
 
-class _Reader:
+class _ActionReader:
     """Reads the steps of a trace in order, because a poll shows the outcome of an earlier command."""
 
     def __init__(self, trace: Trace, flags: Mapping[int, ResultFlag]) -> None:

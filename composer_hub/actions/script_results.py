@@ -13,9 +13,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.actions.scripts import UNKNOWN, Field, Json, Print, Script
+from composer_hub.actions.scripts import UNKNOWN, Json, Print, ResultField, Script
 
 MAX_HOLES = 24
+MAX_UNCERTAIN = 4  # texts that may be missing: each doubles the ways to read the others
 MAX_BODY = 200_000  # a longer text is cut anyway
 _HEADER = re.compile(
     r"Script (?:(completed)|(failed)|running with cell ID ([\w.-]{1,80}))\nWall time [\d.]+ seconds\nOutput:\n*"
@@ -94,9 +95,12 @@ def _only(body: str) -> CallResult:
 
 
 def _found(prints: Sequence[Print], body: str) -> list[tuple[Any, str]] | None:
-    """Return the text of each `Field` and `Json` that was printed, or None."""
+    """Return the text of each `ResultField` and `Json` that was printed, or None."""
     pattern, holes = _pattern(prints)
-    if len(holes) > MAX_HOLES or len(body) > MAX_BODY or not _is_settled(prints, body):
+    num_uncertain = sum(not one.is_certain for one in prints)
+    if len(holes) > MAX_HOLES or num_uncertain > MAX_UNCERTAIN or len(body) > MAX_BODY:
+        return None
+    if not _is_settled(prints, body):
         return None
     found = re.fullmatch(pattern, body, re.DOTALL)
     texts = [(piece, found[f"h{number}"]) for number, piece in enumerate(holes)] if found else []
@@ -109,7 +113,7 @@ def _is_known(value: Any) -> bool:
         return _is_known(value.value)
     if isinstance(value, (dict, list)):
         return all(map(_is_known, value.values() if isinstance(value, dict) else value))
-    return value is None or isinstance(value, (str, int, float, bool, Field))
+    return value is None or isinstance(value, (str, int, float, bool, ResultField))
 
 
 def _pattern(prints: Sequence[Print]) -> tuple[str, list[Any]]:
@@ -134,7 +138,7 @@ def _pattern(prints: Sequence[Print]) -> tuple[str, list[Any]]:
 def _shape(piece: Any) -> str:
     if isinstance(piece, Json):
         return r"[\[{].*?[\]}]" if piece.is_indented else r"[\[{][^\n]*[\]}]"
-    return _NUMBER if isinstance(piece, Field) and piece.name in ("exit_code", "session_id") else ".*?"
+    return _NUMBER if isinstance(piece, ResultField) and piece.name in ("exit_code", "session_id") else ".*?"
 
 
 def _is_settled(prints: Sequence[Print], body: str) -> bool:
@@ -159,17 +163,17 @@ def _fields(piece: Any, text: str) -> Iterator[tuple[int, str, Any]]:
         try:
             yield from _inside(piece.value, json.loads(text))
         except (ValueError, RecursionError):
-            if isinstance(piece.value, Field) and not piece.value.name:
+            if isinstance(piece.value, ResultField) and not piece.value.name:
                 cut = _only(text)
                 yield from ((piece.value.call, one.name, getattr(cut, one.name)) for one in dataclasses.fields(cut))
     elif (piece.name and not _HEAD.match(text)) or not text.startswith("{"):
         yield piece.call, piece.name, text
     else:
-        yield from _fields(Json(Field(piece.call)), text)
+        yield from _fields(Json(ResultField(piece.call)), text)
 
 
 def _inside(value: Any, shown: Any) -> Iterator[tuple[int, str, Any]]:
-    if isinstance(value, Field):
+    if isinstance(value, ResultField):
         yield from (
             ((value.call, name, one) for name, one in shown.items())
             if isinstance(shown, Mapping) and not (value.name)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import re
 from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
 MAX_SCRIPT_CHARS = 1 << 18
 MAX_CALLS = 100  # of a loop that is written out
 MAX_DEPTH = 60
-MAX_WORK = 20_000  # expressions that are read, so that loops in loops end
+MAX_WORK = 20_000  # expressions and values that are read, so that loops in loops end
+MAX_ITEMS = 1000  # of a list, or pieces of a text
 
 
 @dataclass(frozen=True, slots=True)
-class Field:
+class ResultField:
     """A part of the result of a call, by its place among the calls; all of it without a name."""
 
     call: int
@@ -49,7 +50,7 @@ UNKNOWN = _Unknown()
 
 @dataclass(frozen=True, slots=True)
 class Json:
-    """The JSON text of a value that holds `Field`s."""
+    """The JSON text of a value that holds `ResultField`s."""
 
     value: Any
     is_indented: bool = False
@@ -57,7 +58,7 @@ class Json:
 
 @dataclass(frozen=True, slots=True)
 class Print:
-    """One text that the script prints: literal text, `Field`, `Json` and UNKNOWN, in order."""
+    """One text that the script prints: literal text, `ResultField`, `Json` and UNKNOWN, in order."""
 
     pieces: tuple[Any, ...]
     is_certain: bool = True
@@ -91,7 +92,7 @@ def _script_of(text: str) -> Script | None:
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
         return None
-    reader = _Reader()
+    reader = _Interpreter()
     try:
         reader.run(root.named_children, ChainMap())
     except (_NotPlain, RecursionError):
@@ -137,7 +138,7 @@ _TOOLS = object()
 
 
 @dataclass
-class _Reader:
+class _Interpreter:
     """Reads statements in order, with the values of the names that it knows."""
 
     calls: list[tuple[str, Any]] = field(default_factory=list)
@@ -183,7 +184,7 @@ class _Reader:
                     self.bind(_part(part, "value"), _member(value, _text(_part(part, "key"))), scope)
                 elif part.type == "shorthand_property_identifier_pattern":
                     scope[_text(part)] = _member(value, _text(part))
-                elif part.type == "rest_pattern" and isinstance(value, Field):
+                elif part.type == "rest_pattern" and isinstance(value, ResultField):
                     scope[_text(part.named_children[0])] = value  # prints as the rest of the result
                 else:
                     self.forget(part, scope)
@@ -214,7 +215,7 @@ class _Reader:
     def choice(self, node: Node, scope: _Scope) -> None:
         condition = self.value(_part(node, "condition"), scope)
         then, other = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
-        if _is_plain(condition):
+        if _is_scalar(condition):
             if taken := then if condition else other:
                 self.statement(taken, scope)
         else:
@@ -244,6 +245,12 @@ class _Reader:
             self.in_doubt((body, scope))
         else:
             self.statement(body, scope)
+
+    def stringified(self, arguments: Sequence[Any]) -> Any:
+        value = self.copied(arguments[0]) if arguments else UNKNOWN
+        if isinstance(value, (ResultField, dict, list)) and not any(isinstance(one, _Function) for one in arguments):
+            return _Joined((Json(value, is_indented=len(arguments) > 2),))
+        return UNKNOWN
 
     def attempt(self, node: Node, scope: _Scope) -> None:
         self.block(_part(node, "body"), scope)
@@ -305,7 +312,18 @@ class _Reader:
                 values += more
             elif part.type != "comment":
                 values.append(self.value(part, scope))
+            if len(values) > MAX_ITEMS:
+                raise _NotPlain
         return values
+
+    def copied(self, value: Any) -> Any:
+        """Return a value as it is now: the script may change its lists and objects later."""
+        self.work += 1
+        if self.work > MAX_WORK:
+            raise _NotPlain
+        if isinstance(value, list):
+            return [self.copied(one) for one in value]
+        return {name: self.copied(one) for name, one in value.items()} if isinstance(value, dict) else value
 
     def object(self, node: Node, scope: _Scope) -> Any:
         values: dict[str, Any] = {}
@@ -358,7 +376,7 @@ class _Reader:
                 return values
             return [{"status": "fulfilled", "value": one} for one in values]
         if name == "JSON.stringify":
-            return _stringified(arguments)
+            return self.stringified(arguments)
         function = self.value(callee, scope)
         if isinstance(function, _Function):
             return self.apply(function, arguments)
@@ -379,8 +397,8 @@ class _Reader:
 
     def built_in(self, name: str, arguments: Sequence[Any]) -> Any:
         if name == "text":
-            value = arguments[0] if arguments else ""
-            if isinstance(value, Field) and not value.name and self.calls[value.call][0] != "apply_patch":
+            value = self.copied(arguments[0]) if arguments else ""
+            if isinstance(value, ResultField) and not value.name and self.calls[value.call][0] != "apply_patch":
                 value = _Joined((Json(value),))  # an object is printed as JSON
             self.prints.append(Print(_pieces(value), is_certain=not self.doubt))
         elif name in ("image", "generatedImage"):
@@ -402,7 +420,7 @@ class _Reader:
             if name in ("map", "forEach", "flatMap") and function:
                 values = [self.apply(function, [one, place]) for place, one in enumerate(owner[: MAX_CALLS + 1])]
                 is_flat = name == "flatMap" and all(isinstance(one, list) for one in values)
-                return [inner for one in values for inner in one] if is_flat else values
+                return _flat(values) if is_flat else values
             if name == "join" and all(isinstance(one, str) for one in arguments):
                 between = arguments[0] if arguments else ","
                 return _joined([part for one in owner for part in (between, one)][1:])
@@ -413,7 +431,7 @@ class _Reader:
                     owner.extend(arguments)
                 return UNKNOWN
             if name == "concat" and all(isinstance(one, list) for one in arguments):
-                return [inner for one in (owner, *arguments) for inner in one]
+                return _flat((owner, *arguments))
             if name == "entries":
                 return [[place, one] for place, one in enumerate(owner)]
         if isinstance(owner, str) and not arguments:
@@ -433,16 +451,16 @@ class _Reader:
         return None
 
     def tool(self, name: str, arguments: Sequence[Any]) -> Any:
-        given = arguments[0] if arguments else {}
+        given = self.copied(arguments[0]) if arguments else {}
         session = given.get("session_id") if isinstance(given, dict) else None
-        if name == "write_stdin" and isinstance(session, Field) and session.name == "session_id":
-            return Field(session.call)  # the script waits for its own command
+        if name == "write_stdin" and isinstance(session, ResultField) and session.name == "session_id":
+            return ResultField(session.call)  # the script waits for its own command
         if isinstance(given, dict):  # how long a call may take is often computed
             given = {key: value for key, value in given.items() if key not in PATIENCE or _is_plain(value)}
         if self.doubt or not _is_plain(given) or len(arguments) > 1 or len(self.calls) >= MAX_CALLS:
             raise _NotPlain
         self.calls.append((name, {"input": given} if name == "apply_patch" and isinstance(given, str) else given))
-        return Field(len(self.calls) - 1)
+        return ResultField(len(self.calls) - 1)
 
     def assignment(self, node: Node, scope: _Scope) -> Any:
         value = self.value(_part(node, "right"), scope)
@@ -458,7 +476,8 @@ class _Reader:
             is_sum = _text(_part(node, "operator")) == "+="
             value = _sum(scope.get(name, UNKNOWN), value) if is_sum else UNKNOWN
         before = scope.get(name, UNKNOWN)
-        _assign(scope, name, UNKNOWN if self.doubt and value != before else value)
+        is_same = isinstance(value, ResultField) and value == before
+        _assign(scope, name, UNKNOWN if self.doubt and not is_same else value)
         return value
 
     def put(self, place: Node, value: Any, scope: _Scope) -> None:
@@ -475,21 +494,21 @@ class _Reader:
     def binary(self, node: Node, scope: _Scope) -> Any:
         operator, left = _text(_part(node, "operator")), self.value(_part(node, "left"), scope)
         if operator in ("&&", "||", "??"):
-            self.doubt += not _is_plain(left)
+            self.doubt += not _is_scalar(left)
             right = self.value(_part(node, "right"), scope)
-            self.doubt -= not _is_plain(left)
-            if _is_plain(left):
+            self.doubt -= not _is_scalar(left)
+            if _is_scalar(left):
                 keeps = left is not None if operator == "??" else bool(left) == (operator == "||")
                 return left if keeps else right
-            return left if operator != "&&" and isinstance(left, Field) else UNKNOWN
+            return left if operator != "&&" and isinstance(left, ResultField) else UNKNOWN
         right = self.value(_part(node, "right"), scope)
-        if operator in _EQUALITIES and _is_plain([left, right]):
+        if operator in _EQUALITIES and _is_scalar(left) and _is_scalar(right):
             return (left == right) == operator.startswith("=")
         return _sum(left, right) if operator == "+" else UNKNOWN
 
     def ternary(self, node: Node, scope: _Scope) -> Any:
         condition = self.value(_part(node, "condition"), scope)
-        if _is_plain(condition):
+        if _is_scalar(condition):
             return self.value(_part(node, "consequence" if condition else "alternative"), scope)
         self.doubt += 1
         self.value(_part(node, "consequence"), scope)
@@ -523,7 +542,7 @@ def _assign(scope: _Scope, name: str, value: Any) -> None:
 
 def _forget(scope: _Scope, name: str) -> None:
     # A list or text that a loop builds is known up to here only; the result of a call stays that of its call.
-    if not isinstance(scope.get(name), Field):
+    if not isinstance(scope.get(name), ResultField):
         _assign(scope, name, UNKNOWN)
 
 
@@ -534,20 +553,29 @@ class _Joined:
     pieces: tuple[Any, ...]
 
 
+def _is_scalar(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float, bool))
+
+
 def _is_plain(value: Any) -> bool:
     """Tell whether the script writes a value out as a whole."""
-    if isinstance(value, list):
-        return all(map(_is_plain, value))
-    if isinstance(value, dict):
-        return all(map(_is_plain, value.values()))
-    return value is None or isinstance(value, (str, int, float, bool))
+    if isinstance(value, (list, dict)):
+        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
+    return _is_scalar(value)
+
+
+def _flat(lists: Iterable[list[Any]]) -> list[Any]:
+    values = [inner for one in lists for inner in one]
+    if len(values) > MAX_ITEMS:
+        raise _NotPlain
+    return values
 
 
 def _member(owner: Any, name: str) -> Any:
     if owner is _TOOLS:
         return _Method(owner, name)
-    if isinstance(owner, Field):
-        return Field(owner.call, name) if not owner.name else UNKNOWN
+    if isinstance(owner, ResultField):
+        return ResultField(owner.call, name) if not owner.name else UNKNOWN
     if isinstance(owner, dict):
         return owner.get(name)
     return len(owner) if name == "length" and isinstance(owner, (list, str)) else UNKNOWN
@@ -559,7 +587,7 @@ def _pieces(value: Any) -> tuple[Any, ...]:
         return (value,)
     if isinstance(value, _Joined):
         return value.pieces
-    if isinstance(value, Field):
+    if isinstance(value, ResultField):
         return (value,)
     return (Json(value),) if isinstance(value, (dict, list)) else (UNKNOWN,)
 
@@ -569,11 +597,15 @@ def _joined(parts: Sequence[Any]) -> Any:
     for part in parts:
         if isinstance(part, bool) or part is None:
             part = {True: "true", False: "false", None: "undefined"}[part]
+        if isinstance(part, (dict, list)) or (isinstance(part, ResultField) and not part.name):
+            part = UNKNOWN  # JavaScript writes "[object Object]", or the items of a list
         for piece in (str(part),) if isinstance(part, (int, float)) else _pieces(part):
             if isinstance(piece, str) and pieces and isinstance(pieces[-1], str):
                 pieces[-1] += piece
             else:
                 pieces.append(piece)
+    if len(pieces) > MAX_ITEMS or sum(len(piece) for piece in pieces if isinstance(piece, str)) > MAX_SCRIPT_CHARS:
+        raise _NotPlain
     if all(isinstance(piece, str) for piece in pieces):
         return "".join(pieces)
     return _Joined(tuple(pieces))
@@ -584,13 +616,6 @@ def _sum(left: Any, right: Any) -> Any:
         return _joined([left, right])
     if isinstance(left, (int, float)) and isinstance(right, (int, float)):
         return left + right
-    return UNKNOWN
-
-
-def _stringified(arguments: Sequence[Any]) -> Any:
-    value = arguments[0] if arguments else UNKNOWN
-    if isinstance(value, (Field, dict, list)) and not any(isinstance(one, _Function) for one in arguments):
-        return _Joined((Json(value, is_indented=len(arguments) > 2),))
     return UNKNOWN
 
 
@@ -658,46 +683,46 @@ def _unescaped(node: Node) -> str:
     return _ESCAPES.get(text[1:], text[1:])
 
 
-_Step = Callable[[_Reader, "Node", _Scope], Any]
+_Step = Callable[[_Interpreter, "Node", _Scope], Any]
 _STATEMENTS: Mapping[str, _Step] = {
-    "lexical_declaration": _Reader.declaration,
-    "variable_declaration": _Reader.declaration,
-    "expression_statement": _Reader.expression,
-    "statement_block": _Reader.block,
-    "else_clause": _Reader.block,
-    "if_statement": _Reader.choice,
-    "for_in_statement": _Reader.loop,
-    "for_statement": _Reader.loop,
-    "while_statement": _Reader.loop,
-    "do_statement": _Reader.loop,
-    "try_statement": _Reader.attempt,
-    "return_statement": _Reader.leave,
-    "throw_statement": _Reader.leave,
+    "lexical_declaration": _Interpreter.declaration,
+    "variable_declaration": _Interpreter.declaration,
+    "expression_statement": _Interpreter.expression,
+    "statement_block": _Interpreter.block,
+    "else_clause": _Interpreter.block,
+    "if_statement": _Interpreter.choice,
+    "for_in_statement": _Interpreter.loop,
+    "for_statement": _Interpreter.loop,
+    "while_statement": _Interpreter.loop,
+    "do_statement": _Interpreter.loop,
+    "try_statement": _Interpreter.attempt,
+    "return_statement": _Interpreter.leave,
+    "throw_statement": _Interpreter.leave,
 }
 _SILENT = frozenset((
     "comment", "empty_statement", "function_declaration", "generator_function_declaration", "break_statement",
     "continue_statement", "hash_bang_line",
 ))  # fmt: skip
 _EXPRESSIONS: Mapping[str, _Step] = {
-    "identifier": _Reader.name,
-    "string": _Reader.string,
-    "template_string": _Reader.template,
-    "number": _Reader.number,
-    "array": _Reader.list,
-    "object": _Reader.object,
-    "member_expression": _Reader.member,
-    "subscript_expression": _Reader.item,
-    "call_expression": _Reader.call,
-    "await_expression": _Reader.first,
-    "parenthesized_expression": _Reader.first,
-    "arrow_function": _Reader.function,
-    "function_expression": _Reader.function,
-    "assignment_expression": _Reader.assignment,
-    "augmented_assignment_expression": _Reader.assignment,
-    "binary_expression": _Reader.binary,
-    "ternary_expression": _Reader.ternary,
-    "unary_expression": _Reader.parts,
-    "sequence_expression": _Reader.parts,
+    "identifier": _Interpreter.name,
+    "string": _Interpreter.string,
+    "template_string": _Interpreter.template,
+    "number": _Interpreter.number,
+    "array": _Interpreter.list,
+    "object": _Interpreter.object,
+    "member_expression": _Interpreter.member,
+    "subscript_expression": _Interpreter.item,
+    "call_expression": _Interpreter.call,
+    "await_expression": _Interpreter.first,
+    "parenthesized_expression": _Interpreter.first,
+    "arrow_function": _Interpreter.function,
+    "function_expression": _Interpreter.function,
+    "assignment_expression": _Interpreter.assignment,
+    "augmented_assignment_expression": _Interpreter.assignment,
+    "binary_expression": _Interpreter.binary,
+    "ternary_expression": _Interpreter.ternary,
+    "unary_expression": _Interpreter.parts,
+    "sequence_expression": _Interpreter.parts,
 }
 _EQUALITIES = ("===", "==", "!==", "!=")
 _LITERALS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "undefined": None}

@@ -93,6 +93,12 @@ def test_a_plain_script_makes_the_calls_that_it_writes_out(text, expected):
         "const r = await tools.exec_command({cmd: 'x'",  # broken off
         "const f = () => f(); f(); tools.exec_command({cmd: 'x'});",
         RUN + "if (!r.output) { text(''); return; } await tools.exec_command({cmd: 'y'});",
+        "let a = ['x']; " + "a = [...a, ...a]; " * 40 + "await tools.exec_command({cmd: a.join('')});",
+        "let a = ['x']; " + "a = [a, a]; " * 40 + "await tools.exec_command({cmd: a});",
+        "let a = ['x']; " + "a = [a, a]; " * 40 + "text(a);",
+        "let s = 'x'; " + "s += s; " * 40 + "await tools.exec_command({cmd: s});",
+        "const o = {}; o.self = o; text(o);",
+        "const o = []; o.push(o); await tools.exec_command({cmd: o});",
         "[" * 5000 + "tools.exec_command({cmd: 'x'})" + "]" * 5000,
         f"for (const a of {[0] * 11}) for (const b of {[0] * 11}) await tools.exec_command({{cmd: 'x'}});",
     ],
@@ -105,6 +111,11 @@ def test_a_script_that_waits_for_its_own_command_makes_one_call():
     wait = "s = await tools.write_stdin({session_id: s.session_id, chars: ''}); o += s.output;"
     text = f"{RUN} let o = r.output; let s = r; while (s.session_id) {{ {wait} }} text(o);"
     assert commands(text) == ["make test"]
+
+
+def test_an_object_is_printed_as_it_was_then():
+    text = RUN + "const o = {code: r.exit_code}; text(o); o.code = 5; o.self = o;"
+    assert results(text, '{"code":2}') == [CallResult('{"code":2}', 2)]
 
 
 def test_a_call_that_is_no_plain_script_stands_for_itself():
@@ -202,3 +213,5 @@ def test_long_texts_with_many_marks_are_read_at_all():
     text = TWO + "".join(f"text(a.output); text('mark {number}');" for number in range(10)) + "text(b);"
     assert results(text, "{}" * 50_000) is None
     assert results(TWO + "text(a.output); text('== b =='); text(b);", "{" * 150_000) is None
+    maybe = RUN + "if (r.session_id) text(`a${r.output}`); " * 24 + "text('END');"
+    assert results(maybe, "END" + "a" * 24) == [CallResult("END" + "a" * 24)]
