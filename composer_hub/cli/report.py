@@ -36,8 +36,8 @@ def report(
 ) -> None:
     """Write a page about the sessions in FOLDER, or in the folders of all harnesses on this machine.
 
-    The page shows whose fault failed calls were, what they cost, and lines to copy into AGENTS.md. Nothing leaves this
-    machine, and no model is called.
+    The page shows whose fault failed calls were, what they cost, lines to copy into AGENTS.md, and what changed since
+    the report before. Nothing leaves this machine, and no model is called.
     """
     if raw and share:
         raise exits.UsageError("--raw shows words and --share shows none: choose one of them.")
@@ -50,6 +50,7 @@ def report(
         workers=workers,
         publisher=this_publisher(os.environ, home),
         exact=tuple(environment_secrets(os.environ)),
+        memory=Path(os.environ.get("COMPOSER_HUB_STATE") or home / ".local" / "state" / "composer_hub"),
     )
     folders = [Path(source).expanduser() for source in sources] or default_folders(os.environ, home)
     if missing := [str(folder) for folder in folders if not folder.exists()]:

@@ -53,6 +53,15 @@ def as_json(view: View) -> dict[str, Any]:
             **{name: files.report.counts[name] for name in ("read", "unreadable", "unrecognised", "empty", "no_trace")},
         },
     }
+    if change := view.change:
+        report["since"] = {
+            "at": change.at,
+            "num_sessions": change.num_sessions,
+            "weeks": [dataclasses.asdict(week) for week in change.weeks],
+            "num_new_lines": len(change.fresh),
+            "num_lines_again": len(change.again),
+            "num_lines_quiet": len(change.quiet),
+        }
     if not view.share:
         report["lines"] = [
             {

@@ -11,6 +11,7 @@ from composer_hub.actions.tools import tool_named
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.report.cleaner import Cleaner
 from composer_hub.report.numbers import Numbers, Site, week_of
+from composer_hub.report.since import Change
 
 MAX_PER_KIND = {"model": 40}
 MAX_OF_OTHERS = 8
@@ -50,6 +51,7 @@ class View:
     zone: datetime.tzinfo | None = None
     share: bool = False  # counts only
     version: str = ""
+    change: Change | None = None  # since the report before
 
     def tool_name(self, name: str) -> str:
         """Return a tool's name; on a shared page, only tools that come with a harness have one."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import secrets
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,6 +17,7 @@ from composer_hub import __version__, exits
 from composer_hub.harnesses import session_folders
 from composer_hub.named_files import refuse_odd
 from composer_hub.output import plural
+from composer_hub.records import stable_id
 from composer_hub.redact import NO_ONE, Publisher, Redactor
 from composer_hub.report.cleaner import Cleaner
 from composer_hub.report.collect import Collection, collect
@@ -23,6 +26,7 @@ from composer_hub.report.evidence import View, evidence_of
 from composer_hub.report.numbers import Numbers, numbers_of
 from composer_hub.report.page import MARK, page
 from composer_hub.report.projects import short_names
+from composer_hub.report.since import change_of, load, save, snapshot_of
 from composer_hub.report.summary import summary
 
 HEAD = 4096  # bytes of a page that hold its mark
@@ -39,13 +43,18 @@ class Options:
     publisher: Publisher = NO_ONE  # whose name, address and machine are replaced
     exact: tuple[str, ...] = field(default=(), repr=False)  # further values to replace
     zone: datetime.tzinfo | None = None  # of days and weeks; None = the machine's
+    memory: Path | None = None  # folder for the counts that the next report is compared with
+    now: float = 0.0  # seconds since 1970; 0 = the clock
 
 
 class Made:
     """A report that can be shown in several ways."""
 
-    def __init__(self, numbers: Numbers, options: Options, home: str) -> None:
-        self.numbers, self.options = numbers, options
+    def __init__(self, numbers: Numbers, options: Options, home: str, memory: Path | None = None) -> None:
+        self.numbers, self.options, self.memory = numbers, options, memory
+        self.now = options.now or time.time()
+        self.snapshots = load(memory) if memory else []
+        change = change_of(numbers, self.snapshots, self.now)
         redactor = None
         if not options.raw:
             redactor = Redactor(secrets.token_bytes(16), exact=options.exact, publisher=options.publisher)
@@ -54,7 +63,7 @@ class Made:
         if options.share:
             names = {project: f"project {number}" for number, project in enumerate(names, start=1)}
         evidence = evidence_of(numbers, cleaner, options.zone)
-        self.view = View(numbers, evidence, cleaner, names, options.zone, options.share, __version__)
+        self.view = View(numbers, evidence, cleaner, names, options.zone, options.share, __version__, change)
 
     def page(self) -> str:
         """Return the report as one HTML file."""
@@ -69,7 +78,10 @@ class Made:
         return as_json(self.view)
 
     def write(self, path: str | os.PathLike[str]) -> Path:
-        """Write the page, readable by its owner only; an interrupted run leaves the old file as it was."""
+        """Write the page, readable by its owner only, and keep its counts for the next report.
+
+        An interrupted run leaves the old file as it was.
+        """
         target = writable(path)
         target.parent.mkdir(parents=True, exist_ok=True)
         # mkstemp makes the file readable by its owner only.
@@ -81,6 +93,9 @@ class Made:
         except BaseException:
             Path(scratch).unlink(missing_ok=True)
             raise
+        if self.memory:
+            with contextlib.suppress(OSError):  # a page without a memory is still a page
+                save(self.memory, self.snapshots, snapshot_of(self.numbers, self.now))
         return target
 
 
@@ -95,7 +110,10 @@ def report(
     named = [Path(path).expanduser() for path in paths]
     collection = collect(named, since=options.since, workers=options.workers, on_file=on_file)
     _refuse_nothing(collection, named, options)
-    return Made(numbers_of(collection, options.zone), options, str(home or Path.home()))
+    # Reports on other folders, or on a shorter time, are not compared with this one.
+    key = stable_id("report", *sorted(str(path.absolute()) for path in named), "all" if not options.since else "since")
+    memory = options.memory / "report" / f"{key}.json" if options.memory else None
+    return Made(numbers_of(collection, options.zone), options, str(home or Path.home()), memory)
 
 
 def writable(path: str | os.PathLike[str]) -> Path:

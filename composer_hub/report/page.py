@@ -48,7 +48,7 @@ def page(view: View) -> str:
     """Return the whole page."""
     style, script = _resource("page.css"), _resource("page.js")
     policy = f"default-src 'none'; style-src '{_hash(style)}'; script-src '{_hash(script)}'; base-uri 'none'; form-action 'none'"
-    sections = (_lessons, _blames, _tools, _repairs, _noes, _tokens, _training, _evidence, _notes)
+    sections = (_since, _lessons, _blames, _tools, _repairs, _noes, _tokens, _training, _evidence, _notes)
     body = "\n".join(filter(None, (_head(view), *(section(view) for section in sections))))
     return f"""<!doctype html>
 <html lang="en">
@@ -151,6 +151,34 @@ def _tiles(view: View) -> str:
         f'<a class="tile" href="#{where}"><strong>{big}</strong><span>{small}</span></a>' for where, big, small in tiles
     )
     return f'<div class="tiles">{"".join(cells)}</div>'
+
+
+def _since(view: View) -> str:
+    change = view.change
+    if change is None:
+        return ""
+    weeks = sorted(change.weeks, key=lambda one: one.name)[-8:]
+    rows = "".join(
+        f'<tr><td>{say.week_name(week.name)}</td><td class="n">{week.num_calls:,}</td><td class="n">{week.num_failed:,}</td>'
+        f'<td class="n">{say.rate(100 * week.num_failed / week.num_calls if week.num_calls >= MIN_RATE else None)}</td></tr>'
+        for week in weeks
+    )
+    head = "".join(f'<th class="n">{name}</th>' for name in ("new calls", "failed", "of 100"))
+    table = (
+        '<div class="card"><table><caption>New calls by week, and those that failed by the agent\'s own fault</caption>'
+        f"<thead><tr><th>Week of</th>{head}</tr></thead><tbody>{rows}</tbody></table></div>"
+    )
+    parts = []
+    for title, lessons in (
+        ("Lines that failed again", change.again),
+        ("Lines that did not fail again", change.quiet),
+        ("New lines", change.fresh),
+    ):
+        if lines := [] if view.share else clean_lines(view.cleaner, lessons):
+            parts.append(f'<h3>{title}</h3><p class="lines mono">{_e(_joined(lines))}</p>')
+    card = f'<div class="card">{"".join(parts)}</div>' if parts else ""
+    why = _e(say.news(change, view.numbers, view.zone))
+    return _section("since", "Since last time", why, f'<div class="two">{table}{card}</div>')
 
 
 # -------------------------------------------------------------------------------------------------------------- lines

@@ -26,6 +26,8 @@ def _lines(view: View, width: int) -> Iterator[str]:
     yield f"{say.period(numbers, view.zone)} · {sessions} · {projects}"
     yield ""
     yield from textwrap.wrap(f"{say.headline(numbers)} {say.lead(numbers)}", width)
+    if view.change:
+        yield from textwrap.wrap(say.news(view.change, numbers, view.zone), width)
     by_blame = numbers.by_blame
     if by_blame:
         yield ""

@@ -6,7 +6,8 @@ import datetime
 import re
 
 from composer_hub.output import plural
-from composer_hub.report.numbers import Numbers
+from composer_hub.report.numbers import MIN_RATE, Numbers
+from composer_hub.report.since import Change
 
 NONE = "\u2013"
 
@@ -66,6 +67,20 @@ def period(numbers: Numbers, zone: datetime.tzinfo | None = None) -> str:
         return last
     same_year = first[-4:] == last[-4:]
     return f"{first[:-5] if same_year else first} to {last}"
+
+
+def news(change: Change, numbers: Numbers, zone: datetime.tzinfo | None = None) -> str:
+    """Return the sentence about what changed since an earlier report."""
+    calls, failed = change.num_calls, change.num_failed
+    before = numbers.num_calls - calls
+    sentence = (
+        f"Since the report of {day(change.at, zone)}: {plural(change.num_sessions, 'session')} and "
+        f"{plural(calls, 'call')} more; {failed:,} of them failed by the agent's own fault"
+    )
+    if calls >= MIN_RATE and before >= MIN_RATE:
+        earlier = 100 * (numbers.by_blame["model"] - failed) / before
+        sentence += f", {rate(100 * failed / calls)} of 100 (before: {rate(max(0.0, earlier))})"
+    return sentence + "."
 
 
 def headline(numbers: Numbers) -> str:

@@ -38,7 +38,7 @@ def lines_of(folder: Path) -> list[str]:
 
 def run(*words: str | Path, home: Path) -> Result:
     names = ("CLAUDE_CONFIG_DIR", "CODEX_HOME", "XDG_DATA_HOME", "PI_CODING_AGENT_DIR")
-    env = {"HOME": str(home), "COLUMNS": "80", **dict.fromkeys(names)}
+    env = {"HOME": str(home), "COLUMNS": "80", **dict.fromkeys((*names, "COMPOSER_HUB_STATE"))}
     return CliRunner().invoke(root, ["report", *map(str, words)], env=env)
 
 
@@ -97,6 +97,53 @@ def test_few_calls_give_no_rate_and_many_clean_ones_say_that_little_is_lost(tmp_
         log.call("Bash", command=f"echo {number}")
     log.write()
     assert headline(numbers_of(tmp_path)) == "Little is lost here."
+
+
+DAY = 86400.0
+
+
+def test_a_report_says_per_week_what_changed_since_one_of_an_earlier_day(tmp_path: Path) -> None:
+    logs, first = tmp_path / "logs", datetime.datetime(2026, 10, 12, tzinfo=datetime.UTC).timestamp()
+    options = dataclasses.replace(UTC, memory=tmp_path / "state", now=first)
+    for day in (1, 2):
+        wrong_path(logs / f"s{day}.jsonl", day).write()
+    made = report.report([logs], options, home=tmp_path)
+    assert made.view.change is None
+    made.write(tmp_path / "page.html")
+    wrong_path(logs / "s3.jsonl", 14).write()
+    same_day = report.report([logs], dataclasses.replace(options, now=first + 3600), home=tmp_path)
+    assert same_day.view.change is None
+    later = report.report([logs], dataclasses.replace(options, now=first + 7 * DAY), home=tmp_path)
+    change = later.view.change
+    assert change is not None
+    assert [(week.name, week.num_calls, week.num_failed) for week in change.weeks] == [("2026-10-12", 2, 1)]
+    assert (change.num_sessions, len(change.fresh), len(change.again), len(change.quiet)) == (1, 0, 1, 0)
+    assert "Since the report of 12 Oct 2026: 1 session and 2 calls more; 1 of them failed" in later.page()
+    assert "Since the report of 12 Oct 2026" in " ".join(later.summary().split())
+    assert later.data()["since"]["num_lines_again"] == 1
+    shared = report.report([logs], dataclasses.replace(options, now=first + 7 * DAY, share=True), home=tmp_path)
+    assert "golangci" not in shared.page()
+    (kept,) = (tmp_path / "state" / "report").iterdir()
+    assert "golangci" not in kept.read_text()
+    assert kept.stat().st_mode & 0o077 == 0
+
+
+def test_only_reports_on_the_same_folders_are_compared_and_a_damaged_memory_is_none(tmp_path: Path) -> None:
+    options = dataclasses.replace(UTC, memory=tmp_path / "state", now=9e9)
+    for name in ("one", "two"):
+        wrong_path(tmp_path / name / "s1.jsonl", 1).write()
+    report.report([tmp_path / "one"], options).write(tmp_path / "page.html")
+    wrong_path(tmp_path / "one" / "s2.jsonl", 2).write()
+    next_day = dataclasses.replace(options, now=9e9 + DAY)
+    assert report.report([tmp_path / "one"], next_day).view.change is not None
+    assert report.report([tmp_path / "two"], next_day).view.change is None
+    for damage in ("", "[1]", '[{"at": "x"}]', "[" * 100_000):
+        for file in (tmp_path / "state" / "report").iterdir():
+            file.write_text(damage)
+        made = report.report([tmp_path / "one"], next_day)
+        assert made.view.change is None
+        made.write(tmp_path / "page.html")
+    assert json.loads(next((tmp_path / "state" / "report").iterdir()).read_text())
 
 
 def test_since_leaves_out_older_messages(tmp_path: Path) -> None:

@@ -1,0 +1,126 @@
+"""What changed since the previous report on this machine: numbers, and the counts kept then, in; a `Change` out.
+
+A file keeps counts per week and digests of the lines to copy, of a few reports. It holds no text of a session.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from composer_hub.records import stable_id
+from composer_hub.report.lessons import Lesson
+from composer_hub.report.numbers import Numbers
+
+MIN_AGE = 20 * 3600
+"""Seconds after which a report counts as an earlier one; a second report of one day replaces the first."""
+MAX_SNAPSHOTS = 12
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """What is kept of one report."""
+
+    at: float  # seconds since 1970
+    num_sessions: int
+    weeks: dict[str, tuple[int, int]]  # Monday -> calls, and how many of them failed by the agent's own fault
+    lines: tuple[str, ...]  # digests
+
+
+@dataclass(frozen=True, slots=True)
+class WeekChange:
+    """The calls of one week that the report before did not have."""
+
+    name: str
+    num_calls: int
+    num_failed: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is new since an earlier report."""
+
+    at: float  # of that report
+    num_sessions: int
+    weeks: list[WeekChange]
+    fresh: list[Lesson] = field(default_factory=list)  # lines that the report before did not have
+    again: list[Lesson] = field(default_factory=list)  # lines of that report that failed again
+    quiet: list[Lesson] = field(default_factory=list)  # and those that did not
+
+    @property
+    def num_calls(self) -> int:
+        return sum(week.num_calls for week in self.weeks)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(week.num_failed for week in self.weeks)
+
+
+def snapshot_of(numbers: Numbers, now: float) -> Snapshot:
+    """Return what is kept of a report."""
+    weeks = {week.name: (week.num_calls, week.failures["model"]) for week in numbers.weeks}
+    return Snapshot(now, numbers.num_sessions, weeks, tuple(map(_digest, numbers.lessons)))
+
+
+def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float) -> Change | None:
+    """Compare a report with the newest of an earlier day, None if there is none or no call is new."""
+    then = next((one for one in reversed(snapshots) if one.at <= now - MIN_AGE), None)
+    if then is None:
+        return None
+    weeks = []
+    for name, (num_calls, num_failed) in snapshot_of(numbers, now).weeks.items():
+        known = then.weeks.get(name, (0, 0))
+        if num_calls > known[0]:  # fewer: a harness deleted sessions, or --since left them out
+            weeks.append(WeekChange(name, num_calls - known[0], max(0, num_failed - known[1])))
+    if not weeks:
+        return None
+    change = Change(then.at, max(0, numbers.num_sessions - then.num_sessions), weeks)
+    for lesson in numbers.lessons:
+        kind = (
+            change.fresh
+            if _digest(lesson) not in then.lines
+            else change.again
+            if lesson.last > then.at
+            else change.quiet
+        )
+        kind.append(lesson)
+    return change
+
+
+def _digest(lesson: Lesson) -> str:
+    return stable_id("line", lesson.project, lesson.line)
+
+
+def load(path: Path) -> list[Snapshot]:
+    """Return the reports that a file keeps, the oldest first; a damaged file keeps none."""
+    try:
+        rows = json.loads(path.read_text(encoding="utf-8"))
+        return [
+            Snapshot(
+                float(row["at"]),
+                int(row["num_sessions"]),
+                {str(name): (int(calls), int(failed)) for name, (calls, failed) in row["weeks"].items()},
+                tuple(map(str, row["lines"])),
+            )
+            for row in rows
+        ]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError):
+        return []
+
+
+def save(path: Path, snapshots: Sequence[Snapshot], new: Snapshot) -> None:
+    """Add a report to a file that its owner alone can read; an interrupted run leaves the file as it was."""
+    kept = [one for one in snapshots if one.at <= new.at - MIN_AGE][1 - MAX_SNAPSHOTS :]
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(prefix=".report.", dir=path.parent)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            json.dump([asdict(one) for one in (*kept, new)], file)
+        os.replace(scratch, path)
+    except BaseException:
+        Path(scratch).unlink(missing_ok=True)
+        raise
