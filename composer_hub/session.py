@@ -70,20 +70,30 @@ NO_USAGE = Usage()
 
 
 @dataclass(frozen=True, slots=True)
+class Thought:
+    """A message of a model that holds only thinking: it is not a step, but its tokens were read and written."""
+
+    key: str  # the same in every copy
+    model: str
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True)
 class Session:
     """One trace with its side data, which is never published.
 
     `flags` maps an index of `trace.messages` to the harness's facts about that tool result, or about an action that the
     provider cut off. `keys` has one string per step, the same in every copy of the step ("" = none), and `usages`
-    the tokens of each step, or nothing. `is_prepared` marks a trace that was published before: it keeps its error sites
-    and hints. `secrets` are the values (with labels)
-    that redaction found here and that other sessions may repeat; `samples` show replaced values to a person.
+    the tokens of each step, or nothing. `thoughts` are messages without text or calls. `is_prepared` marks a trace
+    that was published before: it keeps its error sites and hints. `secrets` are the values (with labels) that redaction
+    found here and that other sessions may repeat; `samples` show replaced values to a person.
     """
 
     trace: Trace
     flags: dict[int, ResultFlag] = field(default_factory=dict)
     keys: tuple[str, ...] = ()
     usages: tuple[Usage, ...] = ()
+    thoughts: tuple[Thought, ...] = ()
     is_prepared: bool = False
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     samples: tuple[Any, ...] = field(default=(), repr=False)

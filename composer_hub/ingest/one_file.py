@@ -81,7 +81,8 @@ def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> It
         # Where steps have keys, these tell copies; a digest is for formats without.
         digest = "" if any(session.keys) else stable_id("content", trace.messages)
         keys = tuple(_short(key) if key else "" for key in session.keys)
-        new: Any = dataclasses.replace(session, trace=trace, keys=keys)
+        thoughts = tuple(dataclasses.replace(one, key=_short(one.key)) for one in session.thoughts)
+        new: Any = dataclasses.replace(session, trace=trace, keys=keys, thoughts=thoughts)
         if transform is not None and new is not None:
             new = transform(new)
         if new is not None:

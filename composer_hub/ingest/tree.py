@@ -20,7 +20,7 @@ from composer_hub.families import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, step_id_of, system_message
 from composer_hub.ingest.report import NAMELESS, FileReport
 from composer_hub.records import Message, Ranges, Step, ToolCall, ranges
-from composer_hub.session import NO_USAGE, ResultFlag, Session, Usage
+from composer_hub.session import NO_USAGE, ResultFlag, Session, Thought, Usage
 
 ORPHAN = "orphan_result"
 MISSING = "missing_result"
@@ -155,6 +155,7 @@ class _Builder:
         self.slot_flags: dict[int, ResultFlag] = {}
         self.node_slots: dict[str, tuple[int, ...]] = {}
         self.turns: dict[str, _Turn] = {}
+        self.thoughts: list[Thought] = []
         self.segments: dict[str, str] = {}  # node -> the nearest cut above it, or ""
         self.home: dict[str, str] = {}  # turn -> the segment of its first piece
         self.copies: dict[str, str] = {}  # turn written down once more below a cut -> the turn
@@ -251,6 +252,8 @@ class _Builder:
             turn.message = self.slots[turn.slot] = _joined(turn.pieces)
             if not turn.message.content and not turn.message.tool_calls:
                 del self.turns[key]
+                if turn.usage.context:
+                    self.thoughts.append(Thought(f"{self.facts.source}:{key}", turn.model, turn.usage))
                 self.report.add("empty_actions")
         for copy, original in self.copies.items():
             if copy in self.turns and original in self.turns and _says_no_more(self.turns[copy], self.turns[original]):
@@ -451,7 +454,8 @@ class _Builder:
         flags |= {self.index_of[turn.slot]: turn.flag for turn in self.turns.values() if turn.flag}
         source = "recorded" if self.facts.system_prompt else "synthetic"
         usages = [self.turns[key].usage for key in in_order]
-        return finish_session(self.facts, tuple(self.pool), steps, keys, flags, source, usages, self.report)
+        session = finish_session(self.facts, tuple(self.pool), steps, keys, flags, source, usages, self.report)
+        return dataclasses.replace(session, thoughts=tuple(self.thoughts)) if session else None
 
     def _main_branch(self) -> set[str]:
         """Return the turns from the root to the last message of the file; count the forks."""

@@ -77,7 +77,7 @@ def _once(sessions: list[SessionFacts], since: float, collection: Collection) ->
     """Yield the sessions from the first to the last, each message in the first that has it."""
     best: dict[str, StepFacts] = {}
     for session in sessions:
-        for step in session.steps:
+        for step in (*session.steps, *session.thoughts):
             if step.key:
                 known = best.get(step.key)
                 best[step.key] = step if known is None else _merged(known, step)
@@ -95,12 +95,20 @@ def _once(sessions: list[SessionFacts], since: float, collection: Collection) ->
             taken.update([step.key] if step.key else [])
             places[place] = len(steps)
             steps.append(best.get(step.key, step))
+        thoughts = [one for one in session.thoughts if one.key not in taken and not (one.at and one.at < since)]
+        taken.update(one.key for one in thoughts)
         if steps:
             episodes = tuple(_moved(one, places) for one in session.episodes if one.failed[0] in places)
             causes = tuple(
                 dataclasses.replace(one, step=places[one.step]) for one in session.causes if one.step in places
             )
-            yield dataclasses.replace(session, steps=tuple(steps), episodes=episodes, causes=causes)
+            yield dataclasses.replace(
+                session,
+                steps=tuple(steps),
+                thoughts=tuple(best[one.key] for one in thoughts),
+                episodes=episodes,
+                causes=causes,
+            )
         else:
             collection.num_repeated_sessions += 1
 

@@ -80,6 +80,7 @@ class SessionFacts:
     source: str
     cwd: str
     steps: tuple[StepFacts, ...]
+    thoughts: tuple[StepFacts, ...]  # messages that hold only thinking: tokens, and no step
     episodes: tuple[Episode, ...]
     spawned: tuple[str, ...]  # calls that started a subagent
     causes: tuple[Cause, ...]
@@ -116,6 +117,12 @@ def facts_of(session: Session) -> SessionFacts:
         trace.source,
         trace.cwd,
         tuple(steps),
+        tuple(
+            StepFacts(
+                one.key, seconds_of(one.usage.at), one.model, dataclasses.replace(one.usage, at=""), (), (), False, 0
+            )
+            for one in session.thoughts
+        ),
         tuple(_episodes(trace, calls)),
         tuple(one.call.call_id for outcomes in calls for one in outcomes if _starts_agent(one)),
         tuple(causes.found()),

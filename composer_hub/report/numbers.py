@@ -188,20 +188,20 @@ def _count_sessions(numbers: Numbers, sessions: Sequence[SessionFacts]) -> None:
     for session in sessions:
         numbers.num_agents += bool(session.parent_id)
         numbers.num_lost_agents += sum(call not in spawned for call in session.spawned)
-        for place, step in enumerate(session.steps):
-            cost = weighted(step.usage)
-            numbers.num_calls += len(step.tools)
+        for step in (*session.steps, *session.thoughts):
             numbers.num_counted += bool(step.usage.context)
             numbers.num_open += step.usage.is_open and bool(step.usage.context)
+            for name in CLASSES:
+                total[name] += getattr(step.usage, name)
+            costs[session.root_id] += weighted(step.usage)  # type: ignore[assignment]
+        for place, step in enumerate(session.steps):
+            numbers.num_calls += len(step.tools)
             numbers.num_exact += step.is_exact
             numbers.num_hints += step.num_hints
             numbers.num_hinted += bool(step.num_hints)
-            for name in CLASSES:
-                total[name] += getattr(step.usage, name)
-            costs[session.root_id] += cost  # type: ignore[assignment]
             if step.failures:
                 for blame in {"any", *(one.blame for one in step.failures)}:
-                    spent[blame] += cost  # type: ignore[assignment]
+                    spent[blame] += weighted(step.usage)  # type: ignore[assignment]
             numbers.sites.extend(Site(failure, session, place) for failure in step.failures)
             if any(one.blame == "model" for one in step.failures):
                 failed_roots.add(session.root_id)
@@ -252,7 +252,7 @@ def _groups(sessions: Iterable[SessionFacts], name_of: Callable[[SessionFacts, S
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
     spent: dict[str, dict[str, int]] = defaultdict(lambda: dict.fromkeys(CLASSES, 0))
     for session in sessions:
-        for step in session.steps:
+        for step in (*session.steps, *session.thoughts):
             name = name_of(session, step)
             calls[name] += len(step.tools)
             steps[name] += 1

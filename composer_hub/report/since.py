@@ -80,14 +80,8 @@ def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float) -> Ch
         return None
     change = Change(then.at, max(0, numbers.num_sessions - then.num_sessions), weeks)
     for lesson in numbers.lessons:
-        kind = (
-            change.fresh
-            if _digest(lesson) not in then.lines
-            else change.again
-            if lesson.last > then.at
-            else change.quiet
-        )
-        kind.append(lesson)
+        old = change.again if lesson.last > then.at else change.quiet
+        (old if _digest(lesson) in then.lines else change.fresh).append(lesson)
     return change
 
 

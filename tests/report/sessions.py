@@ -48,6 +48,14 @@ class Log:
         answer = {"type": "tool_result", "tool_use_id": call_id, "content": result, "is_error": error}
         return self._add("user", {"role": "user", "content": [answer]})
 
+    def think(self, key: str, cache_read: int) -> Log:
+        """Add a message that was cut off while the model was thinking."""
+        block = {"type": "thinking", "thinking": "Let me see.", "signature": "c2ln"}
+        usage = {"input_tokens": 3, "cache_read_input_tokens": cache_read, "output_tokens": 7}
+        return self._add(
+            "assistant", {"id": key, "role": "assistant", "model": MODEL, "content": [block], "usage": usage}
+        )
+
     def _add(self, kind: str, message: dict[str, Any]) -> Log:
         at = len(self.records)
         parent = self.records[-1]["uuid"] if self.records else None

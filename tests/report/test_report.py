@@ -68,6 +68,19 @@ def test_a_message_counts_the_largest_of_its_counts_and_belongs_to_the_first_ses
     assert numbers.collection.num_repeated == 1
 
 
+def test_a_message_that_holds_only_thinking_counts_once_in_the_tokens_and_is_no_step(tmp_path: Path) -> None:
+    log = wrong_path(tmp_path / "a" / "s1.jsonl", 1)
+    log.write()
+    before = numbers_of(tmp_path)
+    log.think("thought", 5000).call("Bash", command="ls").write()
+    shutil.copy(log.path, tmp_path / "copy.jsonl")
+    after = numbers_of(tmp_path)
+    assert after.num_steps == before.num_steps + 1
+    assert after.usage.read == before.usage.read + 1000 + 5000
+    assert sum(group.usage.read for group in after.models) == after.usage.read
+    assert sum(group.usage.read for group in after.weeks) == after.usage.read
+
+
 def test_a_repair_is_the_failed_messages_and_the_one_that_worked(tmp_path: Path) -> None:
     log = wrong_path(tmp_path / "s.jsonl", 1)
     log.call("Edit", "String to replace not found in file.", error=True, file_path="/work/shop/a.py", old_string="x")
