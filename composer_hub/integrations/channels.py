@@ -8,13 +8,17 @@ preference loss is that of `train.losses`.
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from composer_hub import exits
 from composer_hub.train.losses import Preference, PreferenceTerms, preference_loss
+from composer_hub.train.rollouts import Rollout
+from composer_hub.train.terms import Rollouts, Term
 
 MAX_LOG_RATIO = 20.0  # beyond it exp() swamps every other token
 
@@ -82,6 +86,42 @@ def hint_tokens(
 def spread(picked: Tensor, mask: Tensor) -> Tensor:
     """Return the values at their places in the mask, and 0 elsewhere."""
     return picked.new_zeros(mask.shape).masked_scatter(mask, picked)
+
+
+# ---------------------------------------------------------------------------------------------------- terms of a user's
+
+
+class SampledModel:
+    """The student where another trainer owns the forward: of `TermModel` it has only `logps`."""
+
+    def __init__(self, logps: Tensor) -> None:  # (…, time)
+        self._logps = logps
+
+    def logps(self, mask: Tensor) -> Tensor:
+        """Return log p of the sampled tokens under a mask."""
+        return self._logps[mask]
+
+
+def term_columns(terms: Sequence[Term], rollout: Rollout, *, padding: int = 0) -> dict[str, list[int]]:
+    """Return the mask of each term on a rollout's completion, as columns `<name>_mask` for a loss elsewhere."""
+    alone = Rollouts([rollout], [{}], [0.0], torch.ones(1, len(rollout.completion_ids), dtype=torch.long), padding)
+    columns: dict[str, list[int]] = {}
+    for term in terms:
+        tensors = term.tensors(alone)
+        if set(tensors) != {f"{term.name}_mask"}:
+            raise ChannelError(
+                f"The term {term.name} makes {', '.join(sorted(tensors))}, but only {term.name}_mask travels to another"
+                " trainer. Train with ComposerTrainer, or leave the term out."
+            )
+        columns[f"{term.name}_mask"] = tensors[f"{term.name}_mask"][0].int().tolist()
+    return columns
+
+
+def term_tokens(term: Term, logps: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Any]]:  # (rows, time) twice
+    """Return a term's values at the tokens of its mask, and 0 elsewhere, and its notes."""
+    model: Any = SampledModel(logps)
+    values, notes = term.values(model, {f"{term.name}_mask": mask}, None)
+    return spread(values, mask), notes
 
 
 # ------------------------------------------------------------------------------------------------------------- replay

@@ -7,7 +7,8 @@ tokens) and `composer_sampled` (the sampled token alone). verl is imported only 
 A batch needs these columns, one entry per row (an agent loop puts them into `extra_fields`):
 
 - `hint_mask`: 1 on response tokens whose teacher has read a hint, for the hint channel;
-- `pair_id` ("" or -1 on rollouts), `pair_is_chosen`, `pair_ref_logp`: for the replay channel.
+- `pair_id` ("" or -1 on rollouts), `pair_is_chosen`, `pair_ref_logp`: for the replay channel;
+- `<name>_mask` for each term of one's own (`channels.term_columns` makes it).
 """
 
 from __future__ import annotations
@@ -27,8 +28,10 @@ from composer_hub.integrations.channels import (
     pair_rows,
     replay_tokens,
     spread,
+    term_tokens,
 )
 from composer_hub.train.losses import Preference
+from composer_hub.train.terms import Term
 
 TOPK, SAMPLED = "composer_topk", "composer_sampled"
 Metrics = dict[str, float]
@@ -41,6 +44,11 @@ class ChannelOptions:
     weights: ChannelWeights = field(default_factory=lambda: ChannelWeights(alpha=1.0))
     reverse: bool = False  # of the sampled token's divergence
     preference: Preference = field(default_factory=Preference)
+    terms: Sequence[Term] = ()
+
+
+# The terms that `register` was called with: verl calls it in each process, and an agent loop writes their columns.
+own_terms: list[Term] = []
 
 
 def register(
@@ -49,11 +57,13 @@ def register(
     beta: float = 0.0,
     reverse: bool = False,
     preference: Preference | None = None,
+    terms: Sequence[Term] = (),
 ) -> tuple[str, str]:
     """Register both loss modes with verl and return their names; verl refuses a second call."""
     from verl.trainer.distillation.losses import DistillationLossSettings, register_distillation_loss
 
-    channels = ChannelOptions(ChannelWeights(alpha, beta), reverse, preference or Preference())
+    channels = ChannelOptions(ChannelWeights(alpha, beta), reverse, preference or Preference(), terms)
+    own_terms[:] = terms
 
     def topk(config: Any, distillation_config: Any, model_output: Any, data: Any) -> tuple[Tensor, Metrics]:
         return loss_matrix(channels, distillation_config, model_output, data, use_topk=True)
@@ -101,7 +111,14 @@ def loss_matrix(
                 "channel/replay/accuracy": terms.correct.float().mean().item(),
                 "channel/replay/margin": terms.margins.mean().item(),
             }
-    return add_channels(torch.zeros_like(logps), channels.weights, hint=hint, replay=replay), metrics
+    loss = add_channels(torch.zeros_like(logps), channels.weights, hint=hint, replay=replay)
+    for term in channels.terms:
+        mask = _as_mask(_column(data, f"{term.name}_mask", term.name), logps) & response_mask
+        values, _ = term_tokens(term, logps, mask)
+        loss = loss + term.weight * values
+        if mask.any():
+            metrics[f"channel/{term.name}/loss"] = values.sum().item() / int(mask.sum())
+    return loss, metrics
 
 
 def _hint_metrics(hint: Tensor, hint_mask: Tensor) -> Metrics:

@@ -17,8 +17,9 @@ from verl.experimental.agent_loop.agent_loop import AgentLoopManager, AgentLoopW
 from verl.experimental.agent_loop.tool_agent_loop import ToolAgentLoop
 from verl.trainer.ppo.v1.agent_loop_tq import AgentLoopManagerTQ, AgentLoopWorkerTQ
 
+from composer_hub.integrations.channels import term_columns
 from composer_hub.integrations.chat import tool_message
-from composer_hub.integrations.verl import HintedTurn, hinted_teacher
+from composer_hub.integrations.verl import HintedTurn, hinted_teacher, own_terms
 from composer_hub.train.hinting import Hinter
 from composer_hub.train.rollouts import Rollout
 
@@ -74,6 +75,7 @@ class HintsForWorker:
         how = manager.distillation_loss_config
         k = how.topk if how.loss_settings.use_topk else 1
         columns = await hinted_teacher(ask, prompt_ids, response_ids, turns, k=k)
+        output.extra_fields |= term_columns(own_terms, rollout)
         output.extra_fields |= {
             "teacher_ids": columns.ids,
             "teacher_logprobs": columns.logprobs,

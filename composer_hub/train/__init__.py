@@ -9,11 +9,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from composer_hub.train.answers import answer_tensors
     from composer_hub.train.config import ComposerConfig
     from composer_hub.train.losses import hint_loss
     from composer_hub.train.run.offline import OfflineTrainer
     from composer_hub.train.stream import Stream
-    from composer_hub.train.terms import Term, answer_tensors
+    from composer_hub.train.terms import Term
     from composer_hub.train.trainer import ComposerTrainer
 
 __all__ = ["ComposerConfig", "ComposerTrainer", "OfflineTrainer", "Stream", "Term", "answer_tensors", "hint_loss"]
@@ -23,7 +24,7 @@ _HOMES = {
     "OfflineTrainer": "run.offline",
     "Stream": "stream",
     "Term": "terms",
-    "answer_tensors": "terms",
+    "answer_tensors": "answers",
     "hint_loss": "losses",
 }
 

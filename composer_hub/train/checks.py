@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
     from composer_hub.train.config import ComposerConfig
 
+if TYPE_CHECKING:
+    from composer_hub.train.config import ComposerConfig  # imports TRL, which other trainers do not have
+
 
 class TrainerError(exits.ComposerError, ValueError):
     """A run that cannot be done with these options."""
@@ -303,6 +306,8 @@ def problems(values: Mapping[str, Any], num_processes: int | None = None) -> Ite
     if (values["eval_tasks"] or "").startswith("harbor:"):
         yield from _refusal(check_environment, values["eval_tasks"], values["harbor_environment"])
     yield from _refusal(rewards_of, values["rewards"])
+    for term in values["terms"] or ():
+        yield from _refusal(load_function, term, "term")
     for writer in values["hint_writers"] or ():
         yield from _refusal(load_function, writer, "hint writer")
     if values["error_finder"]:
@@ -414,7 +419,7 @@ def _channels(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _offline(values: Mapping[str, Any]) -> Iterator[str]:
-    if not values["alpha_sdpo"] and not values["beta_replay"]:
+    if not (values["alpha_sdpo"] or values["beta_replay"] or values["terms"]):
         yield (
             "There is nothing to learn from. Name an --environment or --rewards for rollouts, --traces with alpha_sdpo "
             "for hints, or --pairs with beta_replay."

@@ -20,8 +20,8 @@ from composer_hub.train.losses import divergence_from_hidden
 from composer_hub.train.metrics import note_writers
 from composer_hub.train.sharded import is_sharded
 from composer_hub.train.stream import Stream
-from composer_hub.train.terms import Notes, Rollouts, Term, TermModel, answer_tensors
-from composer_hub.train.uplift import Site, SiteUplift, means_by_writer, site_uplifts
+from composer_hub.train.terms import Notes, Rollouts, Term, TermModel
+from composer_hub.train.uplift import Site, SiteUplift, means_by_writer, right_padded, site_uplifts
 
 if TYPE_CHECKING:
     from composer_hub.train.trainer import ComposerTrainer
@@ -123,8 +123,8 @@ class RecordedHintTerm(HintDivergence):
             self.trainer.note_means({"channel/hint_traces/left_out": [float(not one) for one in counted]})
         found: dict[str, Tensor] = {}
         for side, before in (("plain", "prefix_ids"), ("hinted", "hinted_ids")):
-            padded = answer_tensors([(getattr(site, before), site.action_ids) for site in sites])
-            found |= {f"{side}_{name}": value for name, value in padded.items()}
+            padded = right_padded([(getattr(site, before), site.action_ids) for site in sites])
+            found |= dict(zip((f"{side}_ids", f"{side}_attention", f"{side}_answer"), padded, strict=True))
         return found | {"hint_traces_mask": found["plain_answer"] & torch.tensor(counted)[:, None]}
 
     def values(self, model: TermModel, rows: Mapping[str, Tensor], hidden: Tensor | None) -> tuple[Tensor, Notes]:

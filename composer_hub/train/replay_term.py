@@ -11,9 +11,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from composer_hub.train.answers import answer_tensors
 from composer_hub.train.losses import Preference, preference_loss
 from composer_hub.train.pair_loader import PairLoader, TokenPair
-from composer_hub.train.terms import Notes, Term, TermModel, answer_tensors
+from composer_hub.train.terms import Notes, Term, TermModel
 
 
 class ReplayTerm(Term):

@@ -12,17 +12,19 @@ import math
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from composer_hub.train.answers import read_answers
 from composer_hub.train.checks import TrainerError
 from composer_hub.train.losses import Head, token_logps
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.stream import Stream
 from composer_hub.train.teacher import HintTeacher, head_of, keeping_hidden, without_dropout
-from composer_hub.train.uplift import Row, right_padded, row_sums
+from composer_hub.train.uplift import row_sums
 
 Notes = dict[str, Any]
 
@@ -59,12 +61,15 @@ class TermModel:
         self,
         network: nn.Module,
         teacher: HintTeacher,
-        through: Iterator[nn.Module],  # what each further forward goes through: the network itself or its wrapper
+        *,
+        reader: nn.Module | None = None,  # what further forwards go through, if not the network itself
+        first: nn.Module | None = None,  # what the first of them goes through
         hidden: Tensor | None = None,  # (rows, completion, width): what predicts the tokens of the completions
         completion_ids: Tensor | None = None,  # (rows, completion)
     ) -> None:
         self.network, self.teacher = network, teacher
-        self._through, self._hidden, self._completion_ids = through, hidden, completion_ids
+        self._reader, self._first = network if reader is None else reader, first
+        self._hidden, self._completion_ids = hidden, completion_ids
 
     @property
     def head(self) -> Head:
@@ -77,17 +82,22 @@ class TermModel:
             raise TrainerError("There are no sampled tokens here: this term has a loader. Use `read` instead.")
         return token_logps(self._hidden[mask], self.head, self._completion_ids[mask])[0]
 
-    def read(self, ids: Tensor, attention: Tensor) -> Tensor:  # (rows, time), (rows, time) -> (rows, time, width)
-        """Return the hidden states of other rows, with their gradient and without dropout."""
+    def read(self, ids: Tensor, attention: Tensor, **inputs: Tensor) -> Tensor:  # (rows, time) twice
+        """Return the hidden states (rows, time, width) of other rows, with their gradient and without dropout."""
+        first, self._first = self._first, None
+        return self._read(self._reader if first is None else first, ids, attention, **inputs)
+
+    def _read(self, reader: nn.Module, ids: Tensor, attention: Tensor, **inputs: Tensor) -> Tensor:
         # As a reference was read; and a term that weighs nothing must not take random numbers from the policy.
         with without_dropout(self.network), keeping_hidden(self.network) as kept:
-            next(self._through)(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+            reader(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1, **inputs)
         return kept[-1]
 
     def answer_logps(self, rows: Mapping[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:  # (rows,), (rows,), (tokens,)
         """Return log p and length of each answer of `answer_tensors`, and the entropies of all their tokens."""
-        hidden, answer = self.read(rows["ids"], rows["attention"]), rows["answer"][:, 1:]
-        logps, entropies = token_logps(hidden[:, :-1][answer], self.head, rows["ids"][:, 1:][answer])
+        answer = rows["answer"] >= 0
+        hidden = read_answers(self.network, rows, self.read, partial(self._read, self._reader))
+        logps, entropies = token_logps(hidden, self.head, rows["ids"].flatten()[rows["answer"][answer]])
         return row_sums(logps, answer), answer.sum(1).clamp(min=1), entropies
 
 
@@ -244,9 +254,3 @@ class AddedTerms:
 
 def _num_items(term: Term) -> str:
     return f"num_{term.name}_items"
-
-
-def answer_tensors(rows: Sequence[Row], *, padding: int = 0) -> dict[str, Tensor]:
-    """Return prompts with their answers as the tensors that `TermModel.answer_logps` reads."""
-    ids, attention, answer = right_padded(rows, padding=padding)
-    return {"ids": ids, "attention": attention, "answer": answer}

@@ -7,14 +7,13 @@ no second forward of the student. Without a term that weighs something it *is* G
 
 from __future__ import annotations
 
-import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, ClassVar, cast
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from composer_hub.train.batch import HintSite
@@ -134,7 +133,7 @@ class ComposerTrainer(TracedTrainer):
         notes, ids = self._policy_notes(loss), inputs["completion_ids"]
         hidden = kept[-1][:, -1 - ids.size(1) : -1]
         # The bare module is enough for further forwards: gradients synchronize at the end of the single backward.
-        model = TermModel(self._bare, self.teacher, self._readers(), hidden, ids)
+        model = TermModel(self._bare, self.teacher, reader=self._reader(), hidden=hidden, completion_ids=ids)
         return self._with_terms({"policy": loss}, notes, model, inputs, hidden)
 
     def _with_terms(
@@ -156,9 +155,6 @@ class ComposerTrainer(TracedTrainer):
     def _reader(self) -> Any:
         """Return what further forwards of the student go through: DeepSpeed must see where each of them begins."""
         return self.model_wrapped if self.sharding == ZERO3 else self._bare
-
-    def _readers(self, *first: nn.Module) -> Iterator[nn.Module]:
-        return itertools.chain(first, iter(self._reader, None))
 
     def is_measured(self, *, num_steps: int = 1) -> bool:
         """Return whether the next steps hold one at which uplift and gradient shares are measured."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
 torch = pytest.importorskip("torch")
+pytest.importorskip("trl")
 
 from composer_hub import exits  # noqa: E402
 from composer_hub.integrations.channels import (  # noqa: E402
@@ -16,8 +18,13 @@ from composer_hub.integrations.channels import (  # noqa: E402
     pair_rows,
     replay_tokens,
     sampled_divergence,
+    term_columns,
+    term_tokens,
 )
 from composer_hub.train.losses import Preference, divergence_from_logits, mean_over, preference_loss  # noqa: E402
+from composer_hub.train.terms import Term  # noqa: E402
+from tests.train.runs import own_terms, written_attempts  # noqa: E402
+from tests.train.test_trainer import batch_of  # noqa: E402
 
 
 def logits(*shape: int, seed: int) -> torch.Tensor:
@@ -121,3 +128,36 @@ def test_a_batch_without_pairs_gives_zero_and_a_gradient() -> None:
 def test_copies_of_a_pair_are_coupled_in_their_order() -> None:
     found = pair_rows([7, 7, 7, 7, -1, ""], [True, True, False, False, True, True])
     assert (found.chosen, found.rejected, found.num_alone) == ((0, 1), (2, 3), 0)
+
+
+def test_a_term_of_ones_own_is_the_same_number_on_the_log_probs_of_another_trainer(make_trainer: Any) -> None:
+    (term,) = own_terms(None, names=("effort",))
+    trainer = make_trainer(terms=[term])
+    batch = batch_of(trainer)
+    mask = batch["effort_mask"]
+    columns = [term_columns([term], rollout)["effort_mask"] for rollout in trainer._rollouts]
+    assert [sum(column) for column in columns] == mask.sum(1).tolist()
+    trainer._compute_loss(trainer.model, batch)
+    logps, *_ = trainer._get_per_token_logps_and_entropies(
+        trainer.model,
+        torch.cat([batch["prompt_ids"], batch["completion_ids"]], dim=1),
+        torch.cat([batch["prompt_mask"], batch["completion_mask"]], dim=1),
+        mask.size(1),
+    )
+    values, notes = term_tokens(term, logps, mask)
+    assert not values[~mask].any()
+    expected = trainer._metrics["train"]["channel/effort/loss"][-1]
+    assert (values.sum() / mask.sum()).item() == pytest.approx(expected, rel=1e-4)
+    assert notes["probability"].shape == (mask.sum(),)
+
+
+def test_a_term_that_needs_more_than_a_mask_is_refused_elsewhere(world: Any) -> None:
+    class Weighed(Term):
+        name = "weighed"
+
+        def tensors(self, rollouts: Any) -> dict[str, Any]:
+            mask = rollouts.mask(rollout.spans for rollout in rollouts)
+            return {"weighed_mask": mask, "weighed_share": mask.float()}
+
+    with pytest.raises(exits.UsageError, match="only weighed_mask travels"):
+        term_columns([Weighed(0.1)], written_attempts(world[1], 1, 2)[0])

@@ -60,6 +60,18 @@ def test_the_kernel_equals_the_formula_to_five_digits(beta: float) -> None:
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("count", [31, 32, 70])
+def test_a_frozen_head_read_in_pieces_gives_the_numbers_of_the_formula(count: int) -> None:
+    student, teacher, weight, bias = rows(count, dtype=torch.float32)
+    head = Head(weight.detach(), bias)
+    values, entropies = divergence_from_hidden(student, head, teacher, head, kernel=True)
+    formula = divergence_from_logits(head.logits(student), head.logits(teacher))
+    torch.testing.assert_close(values, formula, rtol=1e-5, atol=1e-6)
+    assert entropies.shape == (count,)
+    ours, theirs = (torch.autograd.grad(one.sum(), student)[0] for one in (values, formula))
+    torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("beta", BETAS)
 def test_a_teacher_that_agrees_costs_nothing_and_pulls_nowhere(beta: float) -> None:
     student, _, weight, _ = rows()

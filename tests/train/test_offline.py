@@ -107,7 +107,7 @@ def test_the_term_on_exported_rollouts_is_the_live_term(
     with keeping_hidden(trainer._bare) as kept:
         GRPOTrainer._compute_loss(trainer, trainer.model, batch)
     (term,), hidden = trainer.terms, kept[-1][:, -1 - batch["completion_ids"].size(1) : -1]
-    values, _ = term.values(TermModel(trainer._bare, trainer.teacher, iter(())), batch, hidden)
+    values, _ = term.values(TermModel(trainer._bare, trainer.teacher), batch, hidden)
     expected = values.sum() / batch["num_hint_items"]
     offline = offline_of(world, tmp_path, sites, batch=len(sites))
     offline.current_gradient_accumulation_steps = 1

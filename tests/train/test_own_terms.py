@@ -14,7 +14,9 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub import train  # noqa: E402
+from composer_hub.hub import Parent  # noqa: E402
 from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.run.card import ModelFacts, model_card  # noqa: E402
 from composer_hub.train.run.offline import OfflineTrainer  # noqa: E402
 from tests.train.runs import EXAMPLES, config_of, example, own_terms, steps_of  # noqa: E402
 from tests.train.test_trainer import SHAPES, batch_of, numbers  # noqa: E402
@@ -180,3 +182,17 @@ def test_an_offline_run_refuses_a_term_on_rollouts(world: Any, tmp_path: Path) -
             processing_class=world[1],
             terms=own_terms(world[1]),
         )
+
+
+def test_a_card_has_the_weight_and_the_course_of_an_own_term() -> None:
+    facts = ModelFacts(
+        repo="me/model",
+        run_id="r",
+        license="mit",
+        base=Parent("base model", "me/base", "sha", "model"),
+        weights={"policy": 1.0, "effort": 0.1},
+        history=[{"step": step, "channel/effort/loss": loss} for step, loss in enumerate((0.5, 0.25), 1)],
+    )
+    text = model_card(facts)
+    assert "| effort | 0.1 |" in text
+    assert "| effort loss | 0.5 | 0.25 |" in text

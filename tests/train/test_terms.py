@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import repeat
 from typing import Any
 
 import pytest
@@ -19,7 +18,7 @@ def test_the_entropy_of_replay_is_that_of_the_chosen_answers(make_trainer: Any) 
     trainer = make_trainer(beta_replay=0.5)
     (term,), network = trainer.terms, trainer.model.eval()
     pairs = term.loader.take()
-    _, notes = term.values(TermModel(network, trainer.teacher, repeat(network)), term.tensors(pairs), None)
+    _, notes = term.values(TermModel(network, trainer.teacher), term.tensors(pairs), None)
     expected = []
     for pair in pairs:
         logits = network(input_ids=torch.tensor([[*pair.prompt_ids, *pair.chosen_ids]])).logits[0]

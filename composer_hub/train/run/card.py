@@ -122,7 +122,7 @@ def model_card(facts: ModelFacts) -> str:
         intended_use=intended_use(facts.environment),
         citations=citations(facts.weights),
         options=_options(facts.options),
-        course=_course(facts.history) + _best(facts),
+        course=_course(facts.history, facts.weights) + _best(facts),
         plots=_pictures(facts.plots),
         evals=_evals(facts),
         cost=_cost(facts),
@@ -279,9 +279,10 @@ def _options(options: Mapping[str, Any]) -> str:
     return f"<details><summary>Options that differ from their defaults</summary>\n\n{table}\n\n</details>"
 
 
-def _course(history: Sequence[Mapping[str, Any]]) -> str:
+def _course(history: Sequence[Mapping[str, Any]], weights: Mapping[str, float]) -> str:
     rows = []
-    for key, label in _COURSE.items():
+    own = {f"channel/{name}/loss": f"{name} loss" for name in weights if name not in ("policy", "hint", "replay")}
+    for key, label in (_COURSE | own).items():
         if values := [value for _, value in series(history, key)]:
             window = min(_WINDOW, max(len(values) // 2, 1))
             first, last = values[:window], values[-window:]

@@ -62,7 +62,8 @@ class OfflineTrainer(RunTrainer):
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         # Exactly one forward goes through the wrapper, because DDP averages gradients once per wrapped forward.
-        return self._with_terms({}, {}, TermModel(self._bare, self.teacher, self._readers(model)), inputs, None)
+        terms_model = TermModel(self._bare, self.teacher, reader=self._reader(), first=model)
+        return self._with_terms({}, {}, terms_model, inputs, None)
 
 
 def _never_asked(**_: Any) -> list[float]:

@@ -47,6 +47,9 @@ class SourceOptions:
     hint_writers: list[str] | None = _option(  # noqa: RUF009
         None, "Hint writers to ask before the built-in ones, each pkg.module:function(site_context)."
     )
+    terms: list[str] | None = _option(  # noqa: RUF009
+        None, "Terms to add to the loss, each pkg.module:function(tokenizer) that returns a Term."
+    )
     error_finder: str | None = _option(
         None, "What says that a call failed: pkg.module:function(tool, arguments, result), a reason or None."
     )

@@ -157,7 +157,8 @@ def prepare(
         output=_shown(options.output),
         checkpoints_repo=publishing.checkpoints_repo or "",
         parents=publisher.parents,
-        weights={"policy": float(not sources.is_offline), "hint": config.alpha_sdpo, "replay": config.beta_replay},
+        weights={"policy": float(not sources.is_offline), "hint": config.alpha_sdpo, "replay": config.beta_replay}
+        | {term.name: term.weight for term in trainer.terms if term.name != "hint_traces"},
         teacher=config.teacher,
         options=settings,
         environment=shown_name(sources.environment or ""),
@@ -260,6 +261,7 @@ def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, ro
     if inputs.traces is not None:
         common["traces"], sites = load_sites(inputs.traces, student, tokenizer, sources, config, folder)
     record.add_recorded(pairs, sites)
+    common["terms"] = [load_function(name, "term")(tokenizer) for name in sources.terms or ()]
     try:
         if sources.is_offline:
             return OfflineTrainer(**common)
