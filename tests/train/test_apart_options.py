@@ -27,6 +27,7 @@ def test_options_that_work_have_no_problem() -> None:
         ({"federation": None}, "Name --federation"),
         ({"federation": "apart"}, "apart"),
         ({"worker": None}, "--worker"),
+        ({"worker": "../ada"}, "not a worker's name"),
         ({"use_peft": False}, "--use_peft true"),
         ({"sync_every": 2}, "one of the two"),
         ({"to": "./folder"}, "--to local or hub"),

@@ -41,10 +41,10 @@ from composer_hub.train.apart.deltas import (
     to_bytes,
     without_outliers,
 )
+from composer_hub.train.apart.problems import NAME, NAME_WORDS
 from composer_hub.train.apart.status import RULES
 
 START, ADAPTER = "start.safetensors", "adapter_model.safetensors"
-NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
 _DELTA = re.compile(rf"rounds/(\d+)/({NAME.pattern})\.safetensors")
 _FIRST_WAIT_S, _MAX_WAIT_S = 0.25, 15.0
 
@@ -100,7 +100,7 @@ class Federation:
         card: Card | None = None,
     ) -> None:
         if not NAME.fullmatch(worker):
-            raise FederationError(f"{worker!r} is not a worker's name. Use lower-case letters, digits and hyphens.")
+            raise FederationError(NAME_WORDS.format(worker))
         self.where, self.repo, self.worker, self.run = where, repo, worker, run
         self.launch = launch or f"{random.SystemRandom().getrandbits(64):016x}"
         self.patience_s, self.sleep, self.clock, self.note, self.card = patience_s, sleep, clock, note, card

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from composer_hub import exits
 from composer_hub.hub import check_repo
+
+NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
+NAME_WORDS = "{!r} is not a worker's name. Use up to 39 lower-case letters, digits and hyphens."
 
 
 def problems(values: Mapping[str, Any]) -> Iterator[str]:
@@ -31,6 +35,8 @@ def _federation(values: Mapping[str, Any]) -> Iterator[str]:
         yield str(error)
     if not values["worker"]:
         yield "A federation knows its workers by name. Name this one with --worker."
+    elif not NAME.fullmatch(values["worker"]):
+        yield NAME_WORDS.format(values["worker"])
     if not values["use_peft"]:
         yield "A federation trains an adapter. Add --use_peft true."
     if values["sync_every"]:
