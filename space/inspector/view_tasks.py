@@ -31,7 +31,7 @@ def task_list(rows: Sequence[Row], place: Place, current: str, tried: Mapping[st
     """Return the tasks of a set; `tried` are the rollouts of each."""
     count = counted(len(rows), "task")
     if rows:
-        count += f", {sum(bool(row['has_oracle']) for row in rows) / len(rows):.0%} with a hidden oracle"
+        count += f", {sum(bool(row.get('has_oracle')) for row in rows) / len(rows):.0%} with a hidden oracle"
     return listing(count, [_item(row, place, current, tried.get(row["task_id"], ())) for row in rows])
 
 
@@ -39,7 +39,7 @@ def _item(row: Row, place: Place, current: str, tried: Sequence[Row]) -> Html:
     hacks = sum(bool(findings_of(one)) for one in tried)
     labels = [
         badge(words(row["kind"])),
-        badge("hidden oracle", "info") if row["has_oracle"] else badge("no oracle", "warn"),
+        badge("hidden oracle", "info") if row.get("has_oracle") else badge("no oracle", "warn"),
         _solved(tried),
         badge(f"⚑ hacks in {hacks}", "bad", "rollouts in which the monitor found signs of a hack") if hacks else None,
     ]
@@ -68,14 +68,14 @@ def task_detail(row: Row, place: Place, tried: Sequence[Row]) -> Html:
             ("kind", words(row["kind"])),
             ("symbols", ", ".join(map(str, row["symbols"] or []))),
             ("difficulty", number(row["difficulty"])),
-            ("hidden oracle", "yes" if row["has_oracle"] else "no: public tests alone judge it"),
+            ("hidden oracle", "yes" if row.get("has_oracle") else "no: public tests alone judge it"),
             ("license", row["license"]),
             ("tests that fail", f"{checked['share_failing']:.1%}" if "share_failing" in checked else None),
         ]
     )
     levels = [
-        h("details", h("summary", f"Help level {level}"), block(text), open=level == row["help_level"])
-        for level, text in enumerate(row["statements"] or [row["statement"]])
+        h("details", h("summary", f"Help level {level}"), block(text), open=level == row.get("help_level"))
+        for level, text in enumerate(row.get("statements") or [row["statement"]])
     ]
     tests = [_tests("must pass after the task", row["fail_to_pass"]), _tests("must keep passing", row["pass_to_pass"])]
     return h(

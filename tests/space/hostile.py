@@ -94,8 +94,15 @@ def rollout(number: int) -> Trace:
         provenance={
             "run_id": any_payload(),
             "policy": any_payload(),
-            "policy_step": number,
+            "policy_step": number // 2,  # the first two are of one prompt
+            "prompt_ids": [1, 2],
             "environment": any_payload(),
+            "episode": {
+                "task_id": stable_id("task", number),
+                "reward": 0.5,
+                "visible_reward": 1.0,
+                "hack": [{"rule": any_payload(), "evidence": any_payload()}, any_payload()],
+            },
             "rewards": {any_payload(): 1.0},
             "advantage": 0.5,
             "completion_ids": [1, 2, 3],
@@ -191,5 +198,6 @@ def tasks() -> Iterator[Task]:
             pass_to_pass=(any_payload(),),
             symbols=(any_payload(),),
             difficulty=0.25,
-            validation={"solve_rate": 0.25, "hack_flags": {any_payload(): any_payload()}},
+            validation={"share_failing": 0.25},
+            has_oracle=number == 0,
         )
