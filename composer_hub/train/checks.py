@@ -26,6 +26,7 @@ from composer_hub.environments import check_environment, load_object, rewards_of
 from composer_hub.hub import check_repo
 from composer_hub.train.apart import problems as apart
 from composer_hub.train.bands import bands_of
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.presets import read_config, with_config_files
 
 if TYPE_CHECKING:
@@ -35,10 +36,6 @@ if TYPE_CHECKING:
 
 if TYPE_CHECKING:
     from composer_hub.train.config import ComposerConfig  # imports TRL, which other trainers do not have
-
-
-class TrainerError(exits.ComposerError, ValueError):
-    """A run that cannot be done with these options."""
 
 
 # ------------------------------------------------------------------------------------------- options, as declared

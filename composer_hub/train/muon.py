@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.optim import AdamW
 
-from composer_hub.train.checks import TrainerError
+from composer_hub.train.failure import TrainerError
 
 # Five steps of a polynomial that is steep at 0: singular values end between .7 and 1.2, which is near enough.
 _A, _B, _C = 3.4445, -4.7750, 2.0315

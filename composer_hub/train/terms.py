@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from composer_hub.train.answers import read_answers
-from composer_hub.train.checks import TrainerError
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.losses import Head, token_logps
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.stream import Stream

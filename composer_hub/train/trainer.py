@@ -17,8 +17,9 @@ from torch import Tensor
 from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 
 from composer_hub.train.batch import HintSite
-from composer_hub.train.checks import TrainerError, check_head, check_options, check_shards
+from composer_hub.train.checks import check_head, check_options, check_shards
 from composer_hub.train.config import ComposerConfig
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.finite import FiniteGuard
 from composer_hub.train.hint_term import HintDivergence, HintTerm, RecordedHintTerm, TraceLoader
 from composer_hub.train.hinting import Hinter, check_places, hinter_of

@@ -30,7 +30,7 @@ from composer_hub.environments.desk import Desk, tasks  # noqa: E402
 from composer_hub.environments.rewards import checked_reward, one_by_one  # noqa: E402
 from composer_hub.hub import FolderDestination  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.run.export import read_rollouts  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
 from composer_hub.train.run.options import parse, settings_of  # noqa: E402

@@ -24,7 +24,7 @@ from peft import LoraConfig
 from transformers import set_seed
 from trl import GRPOTrainer
 
-from composer_hub.train.checks import TrainerError
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.muon import use_muon
 from composer_hub.train.sharded import own_values, whole_values
 from composer_hub.train.tiny import small_model

@@ -29,8 +29,9 @@ from composer_hub.hub import (  # noqa: E402
     publish,
 )
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
-from composer_hub.train.checks import TrainerError, check_words  # noqa: E402
+from composer_hub.train.checks import check_words  # noqa: E402
 from composer_hub.train.evals import measured, num_also_in, pass_rate, wilson  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.run.inputs import eval_rows, input_names, resolve  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
 from composer_hub.train.run.options import parse, settings_of  # noqa: E402

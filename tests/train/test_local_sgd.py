@@ -15,7 +15,7 @@ torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from composer_hub.train.apart.local_sgd import LocalSGD  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from tests.train.runs import steps_of, trainer_of  # noqa: E402
 

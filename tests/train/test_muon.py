@@ -15,7 +15,7 @@ from torch import nn  # noqa: E402
 from transformers import Qwen3MoeConfig, Qwen3MoeForCausalLM  # noqa: E402
 
 from composer_hub.train import memory  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.muon import MuonAdamW, matrices, orthogonal, use_muon  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from tests.train.runs import steps_of, trainer_of  # noqa: E402

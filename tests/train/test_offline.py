@@ -27,7 +27,7 @@ from composer_hub.pairs.tables import pairs_table  # noqa: E402
 from composer_hub.records import Trace  # noqa: E402
 from composer_hub.train.batch import HintSite  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.hint_term import TraceLoader  # noqa: E402
 from composer_hub.train.run.export import RunFacts, Scored, to_trace  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402

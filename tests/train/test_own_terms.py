@@ -15,7 +15,7 @@ pytest.importorskip("trl")
 
 from composer_hub import train  # noqa: E402
 from composer_hub.hub import Parent  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.run.card import ModelFacts, model_card  # noqa: E402
 from composer_hub.train.run.offline import OfflineTrainer  # noqa: E402
 from tests.train.runs import EXAMPLES, config_of, example, own_terms, steps_of  # noqa: E402

@@ -21,7 +21,7 @@ from composer_hub.train.apart.deltas import digest, read_values  # noqa: E402
 from composer_hub.train.apart.federation import Federation, Rules  # noqa: E402
 from composer_hub.train.apart.rounds import Rounds  # noqa: E402
 from composer_hub.train.apart.status import read_status  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from tests.train.runs import trainer_of  # noqa: E402
 

@@ -21,7 +21,8 @@ from composer_hub.hub import (  # noqa: E402
     load_traces,
 )
 from composer_hub.records import states  # noqa: E402
-from composer_hub.train.checks import TrainerError, known_options  # noqa: E402
+from composer_hub.train.checks import known_options  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
 from composer_hub.train.run.finish import config_file  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402

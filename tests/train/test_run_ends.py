@@ -26,7 +26,7 @@ from composer_hub import exits  # noqa: E402
 from composer_hub.hints.writers import SiteContext  # noqa: E402
 from composer_hub.records import Hint  # noqa: E402
 from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, step_of, torn  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.finite import FiniteGuard, NotFinite  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402

@@ -14,7 +14,8 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.train.checks import TrainerError, check_shards  # noqa: E402
+from composer_hub.train.checks import check_shards  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.sharded import generates_together  # noqa: E402
 from tests.train.sharded_ranks import FSDP2, MATRIX, PARTS, reference  # noqa: E402
 

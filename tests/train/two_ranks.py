@@ -20,7 +20,7 @@ import torch  # noqa: E402 (after the settings above)
 from accelerate.utils import gather_object  # noqa: E402
 
 from composer_hub.train.bands import Band  # noqa: E402
-from composer_hub.train.checks import TrainerError  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.tiny import small_model  # noqa: E402
 from composer_hub.train.watchdogs import Watchdogs  # noqa: E402
 from tests.train.offline_ranks import trained  # noqa: E402

@@ -16,7 +16,7 @@ from torch import distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from transformers import TrainerCallback
 
-from composer_hub.train.checks import TrainerError
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.sharded import generates_together
 
 

@@ -19,8 +19,8 @@ from transformers import TrainerCallback
 from composer_hub import exits
 from composer_hub.train.apart.deltas import Values
 from composer_hub.train.apart.federation import Federation, Rules, State
-from composer_hub.train.checks import TrainerError
 from composer_hub.train.evals import measured
+from composer_hub.train.failure import TrainerError
 
 _STATE = "composer_rounds.json"
 

@@ -17,9 +17,9 @@ from trl import ModelConfig
 from composer_hub.environments import World, load_object, open_world
 from composer_hub.hub import Destination, Model, Parent, Version, fetch_model, load
 from composer_hub.named_files import text_of
-from composer_hub.train.checks import TrainerError
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EVAL_SEED
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.run.options import EvalOptions, SourceOptions
 from composer_hub.train.tiny import SMALL, small_folder
 

@@ -13,7 +13,7 @@ from datasets import Dataset
 from torch import Tensor
 from torch.utils.data import DataLoader, SequentialSampler
 
-from composer_hub.train.checks import TrainerError
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.hint_term import TraceLoader
 from composer_hub.train.pair_loader import PairLoader
 from composer_hub.train.run.trainer import RunTrainer

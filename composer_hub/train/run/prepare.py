@@ -22,9 +22,10 @@ from composer_hub.train.apart.federation import Federation, Rules
 from composer_hub.train.apart.local_sgd import LocalSGD
 from composer_hub.train.apart.rounds import Rounds
 from composer_hub.train.bands import bands_of
-from composer_hub.train.checks import TrainerError, load_function
+from composer_hub.train.checks import load_function
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import Evals, HeldOutTasks, num_also_in
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.hinting import own_writer, token_limit
 from composer_hub.train.models import load_model, load_tokenizer
 from composer_hub.train.muon import use_muon

@@ -28,7 +28,7 @@ from composer_hub import __version__, exits
 from composer_hub.hub import Model
 from composer_hub.records import stable_id
 from composer_hub.train.checkpoints import last_complete, torn
-from composer_hub.train.checks import TrainerError
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.run.card import oracles_text
 from composer_hub.train.run.inputs import Inputs
 from composer_hub.train.run.options import settings_of

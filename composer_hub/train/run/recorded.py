@@ -24,8 +24,8 @@ from composer_hub.hub import Model, Version
 from composer_hub.records import Pair, Trace
 from composer_hub.train.batch import HintSite
 from composer_hub.train.checkpoints import writing
-from composer_hub.train.checks import TrainerError
 from composer_hub.train.config import ComposerConfig
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.hint_term import TraceLoader
 from composer_hub.train.mapped import PAIRS, SITES, MappedRows, pair_row, read_pair, read_site, site_row, write
 from composer_hub.train.pair_loader import PairLoader, TokenPair

@@ -1,0 +1,9 @@
+"""The one error of training, in a file of its own: loss terms raise it, and they need nothing else of the checks."""
+
+from __future__ import annotations
+
+from composer_hub import exits
+
+
+class TrainerError(exits.ComposerError, ValueError):
+    """A run that cannot be done with these options."""
