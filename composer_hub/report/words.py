@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import datetime
 import re
+from typing import TYPE_CHECKING
 
 from composer_hub.output import plural
 from composer_hub.report.numbers import MIN_RATE, Numbers
-from composer_hub.report.since import Change
+
+if TYPE_CHECKING:
+    from composer_hub.report.since import Change
 
 NONE = "\u2013"
 

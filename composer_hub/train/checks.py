@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from composer_hub import exits, extras
 from composer_hub.environments import check_environment, load_object, rewards_of
-from composer_hub.hub import check_repo
+from composer_hub.hub.refs import check_repo
 from composer_hub.train.apart import problems as apart
 from composer_hub.train.bands import bands_of
 from composer_hub.train.failure import TrainerError

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.hub import check_repo
+from composer_hub.hub.refs import check_repo
 
 NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,38}")
 NAME_WORDS = "{!r} is not a worker's name. Use up to 39 lower-case letters, digits and hyphens."

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from accelerate import PartialState
 from accelerate.utils import gather_object
@@ -29,9 +29,11 @@ from composer_hub.train.failure import TrainerError
 from composer_hub.train.hint_term import TraceLoader
 from composer_hub.train.mapped import PAIRS, SITES, MappedRows, pair_row, read_pair, read_site, site_row, write
 from composer_hub.train.pair_loader import PairLoader, TokenPair
-from composer_hub.train.run.options import SourceOptions
 from composer_hub.train.tokens import PairEncoder, RefLogps, reasons_text, reference_logps, reference_of
 from composer_hub.train.trace_sites import Student, TraceEncoder
+
+if TYPE_CHECKING:
+    from composer_hub.train.run.options import SourceOptions
 
 
 @dataclass
