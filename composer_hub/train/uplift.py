@@ -2,7 +2,7 @@
 
 The hint channel distills what the hinted policy does, right or wrong, and a falling divergence can hide a hint that
 misleads. In: hint sites and the model that is learned from. Out: one `SiteUplift` per site, a table by writer and
-kind, and the writers to refuse.
+kind, and the writers to refuse. The margin of a site is the change of log p(corrected) - log p(failed), in nats.
 """
 
 from __future__ import annotations
@@ -58,6 +58,12 @@ class SiteUplift:
     kind: str
     lowered: float
     raised: float | None = None
+    control: float | None = None  # margin of a control hint at the same site
+
+    @property
+    def margin(self) -> float | None:
+        """How far the hint moves the model from the failed action to the corrected one, if that is known."""
+        return None if self.raised is None else self.raised + self.lowered
 
     @property
     def value(self) -> float:
@@ -75,6 +81,14 @@ class WriterUplift:
     lowered: float  # mean
     raised: float | None  # mean over the sites with a known correction
     share_lifting: float
+    margin: float | None = None  # the same
+    half_interval: float = 0.0  # half of the 95 % interval of the margin
+    control: float | None = None  # mean margin of control hints at these sites
+
+    @property
+    def helps(self) -> bool:
+        """Return whether the margin is above zero and above that of control hints; unknown margins count as such."""
+        return self.margin is None or self.margin > max(0.0, self.control or 0.0)
 
 
 def means_by_writer(uplifts: Iterable[SiteUplift]) -> Mapping[str, float]:
@@ -113,22 +127,41 @@ def by_writer(sites: Iterable[S]) -> list[tuple[tuple[str, str], list[S]]]:
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
 
 
-def refused(lines: Iterable[WriterUplift], *, min_share: float = 0.5, min_sites: int = 4) -> frozenset[tuple[str, str]]:
-    """Return the writers, by kind of error, whose hints help too seldom; writers with few sites are never refused."""
+def refused(
+    lines: Iterable[WriterUplift], *, min_share: float = 0.5, min_sites: int = 4, max_loss: float = 0.0
+) -> frozenset[tuple[str, str]]:
+    """Return the writers, by kind of error, whose margin is not above zero; writers with few sites are never refused.
+
+    Where no correction is known, a hint has to lower the failed action at `min_share` of the sites. `max_loss` keeps
+    writers whose margin is below zero by less than that many nats.
+    """
     return frozenset(
-        (line.writer, line.kind) for line in lines if line.num_sites >= min_sites and line.share_lifting < min_share
+        (line.writer, line.kind)
+        for line in lines
+        if line.num_sites >= min_sites and not _is_fit(line, min_share, max_loss)
     )
+
+
+def _is_fit(line: WriterUplift, min_share: float, max_loss: float) -> bool:
+    if line.margin is None:
+        return line.share_lifting >= min_share
+    return line.helps or (max_loss > 0 and line.margin > -max_loss)
 
 
 def as_text(lines: Sequence[WriterUplift]) -> str:
     """Return the table for a terminal."""
-    head = f"{'writer':<14}{'kind':<22}{'sites':>6}{'lowered':>9}{'raised':>9}{'lifting':>9}"
+    head = f"{'writer':<14}{'kind':<22}{'sites':>6}{'failed':>9}{'worked':>9}{'margin':>16}{'control':>9}"
     body = [
-        f"{line.writer:<14}{line.kind:<22}{line.num_sites:>6}{line.lowered:>9.2f}"
-        f"{'-' if line.raised is None else f'{line.raised:.2f}':>9}{line.share_lifting:>9.0%}"
+        f"{line.writer:<14}{line.kind:<22}{line.num_sites:>6}{-line.lowered:>+9.2f}{_signed(line.raised):>9}"
+        f"{_signed(line.margin) + (f' ± {line.half_interval:.2f}' if line.margin is not None else ''):>16}"
+        f"{_signed(line.control):>9}"
         for line in lines
     ]
     return "\n".join([head, *body])
+
+
+def _signed(value: float | None) -> str:
+    return "-" if value is None else f"{value:+.2f}"
 
 
 def site_uplifts(sites: Sequence[Site], reader: HintTeacher, *, rows_a_batch: int = 16) -> list[SiteUplift]:
@@ -174,6 +207,9 @@ def right_padded(rows: Sequence[Row], *, padding: int = 0) -> tuple[Tensor, Tens
 
 def _line(writer: str, kind: str, group: Sequence[SiteUplift]) -> WriterUplift:
     raised = [uplift.raised for uplift in group if uplift.raised is not None]
+    margins = [uplift.margin for uplift in group if uplift.margin is not None]
+    controls = [uplift.control for uplift in group if uplift.control is not None]
+    margin, half = interval(margins) if margins else (None, 0.0)
     return WriterUplift(
         writer=writer,
         kind=kind,
@@ -181,4 +217,14 @@ def _line(writer: str, kind: str, group: Sequence[SiteUplift]) -> WriterUplift:
         lowered=sum(uplift.lowered for uplift in group) / len(group),
         raised=sum(raised) / len(raised) if raised else None,
         share_lifting=sum(uplift.value >= 0 for uplift in group) / len(group),
+        margin=margin,
+        half_interval=half,
+        control=sum(controls) / len(controls) if controls else None,
     )
+
+
+def interval(values: Sequence[float]) -> tuple[float, float]:
+    """Return the mean of some values and half of its 95 % interval."""
+    mean = sum(values) / len(values)
+    spread = (sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)) ** 0.5
+    return mean, 1.96 * spread / len(values) ** 0.5

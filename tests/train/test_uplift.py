@@ -37,7 +37,21 @@ def test_a_good_hint_lowers_the_failed_action_and_raises_the_corrected_one() -> 
 
 def test_a_hint_that_makes_everything_less_likely_does_not_lift() -> None:
     assert SiteUplift("control", "k", lowered=18.0, raised=-6.0).value < 0
-    assert SiteUplift("template", "k", lowered=18.0).value > 0
+    assert SiteUplift("quoted", "k", lowered=18.0).value > 0
+
+
+def test_a_margin_counts_both_actions_and_has_to_beat_a_control() -> None:
+    rising = SiteUplift("a", "k", lowered=-40.0, raised=55.0, control=1.0)
+    assert (rising.margin, SiteUplift("a", "k", lowered=2.0).margin) == (15.0, None)
+    copying = SiteUplift("b", "k", lowered=-50.0, raised=40.0)
+    confusing = SiteUplift("c", "k", lowered=18.0, raised=-6.0, control=14.0)
+    (good,), (bad,), (blind,) = (table([one] * 4) for one in (rising, copying, confusing))
+    assert (good.margin, good.half_interval, good.control) == (15.0, 0.0, 1.0)
+    assert refused([good, bad, blind]) == {("b", "k"), ("c", "k")}
+    assert refused([good, bad, blind], max_loss=11.0) == frozenset()
+    assert "+15.00" in as_text([good])
+    spread = table([SiteUplift("a", "k", 0.0, value) for value in (1.0, 3.0)])[0]
+    assert spread.half_interval == pytest.approx(1.96)
 
 
 def test_the_table_has_one_line_a_writer_and_kind_and_refuses_those_that_fail_often_enough() -> None:

@@ -115,7 +115,8 @@ def _run(
     try:
         is_done = checkpoint is not None and is_finished(trainer, checkpoint)
         if (options.launch.preflight or options.launch.preflight_only) and not is_done:
-            preflight(trainer, record, num_retries=options.launch.preflight_retries)
+            asked = options.launch
+            preflight(trainer, record, num_retries=asked.preflight_retries, max_loss=asked.preflight_max_loss)
         if options.launch.preflight_only:
             return output
         with launch.recording(lambda: trainer.state.global_step):

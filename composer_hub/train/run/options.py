@@ -128,6 +128,7 @@ class LaunchOptions:
     )
     preflight: bool = _option(False, "Measure hints before training and refuse the writers that do not help.")
     preflight_retries: int = _option(4, "Retries of each failed turn and arm in the preflight (0: none).")
+    preflight_max_loss: float = _option(0.0, "Keep writers whose margin is negative by fewer nats than this.")
     preflight_only: bool = _option(False, "Print the table of --preflight and leave.")
     usd_per_hour: float | None = _option(None, "Price of the machine in USD per hour, for the card.")
 
