@@ -2,6 +2,7 @@
 
     python -m benchmarks.hints sample out/a sessions/ [more/] --seed 1     # writes out/a/items-*.md and out/a/key.json
     python -m benchmarks.hints score out/a judge_1.jsonl judge_2.jsonl     # verdicts of one or more judges
+    python -m benchmarks.hints margin sessions/ [more/] MODEL              # what the hints do to a model
 
 `sample` draws three kinds of items: sites that are blamed on the model, with their hint; other sites; and results
 without a site, half of which have words of failure. An item shows what happened before and after. A verdict is one line
@@ -20,10 +21,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from benchmarks import hint_margin
 from composer_hub.actions.action import Actions, actions_of
 from composer_hub.errors.find import find_errors
 from composer_hub.errors.vocabulary import KINDS
-from composer_hub.hints.hindsight import steps_after
+from composer_hub.hints.context import steps_after
 from composer_hub.hints.writers import write_hints
 from composer_hub.ingest.reading import Reading, ReadOptions
 from composer_hub.records import Trace, canonical_json
@@ -58,9 +60,18 @@ def main() -> None:
     score = commands.add_parser("score")
     score.add_argument("out", type=Path)
     score.add_argument("verdicts", nargs="+", type=Path)
+    margin = commands.add_parser("margin")
+    margin.add_argument("paths", nargs="+")
+    margin.add_argument("model", help="A local folder or a model of the Hub.")
+    margin.add_argument("--writers", default="hindsight,quoted", help="In order; the first that speaks is measured.")
+    margin.add_argument("--sites", type=int, default=60)
+    margin.add_argument("--seed", type=int, default=1)
+    margin.add_argument("--out", type=Path, help="A file for one line of JSON per site.")
     args = parser.parse_args()
     if args.command == "sample":
         write_sample(args.out, args.paths, args.seed, (args.hints, args.others, args.quiet), args.sessions)
+    elif args.command == "margin":
+        hint_margin.run(args.paths, args.model, args.writers, args.sites, args.seed, args.out)
     else:
         print_score(args.out, args.verdicts)
 

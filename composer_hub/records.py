@@ -112,8 +112,8 @@ class Hint:
     """A short text that, shown before the step, would have helped at its error site."""
 
     text: str
-    writer: str  # template, hindsight, environment, user, judge, critic, sibling or reviewer
-    rule: str  # which template or prompt wrote it
+    writer: str  # hindsight, quoted, environment, user, judge, critic, sibling or reviewer
+    rule: str  # which correction, offer or prompt wrote it
     version: int
     kind: str = ""  # of the error site it answers
     call_id: str = ""

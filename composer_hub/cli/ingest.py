@@ -49,7 +49,7 @@ from composer_hub.redact import need_kingfisher, this_publisher
 @click.option("--yes", is_flag=True, help="Make rows public without the review.")
 @click.option("--deny", type=FILE, help="File of trace ids to leave out, one per line.")
 @click.option("--env-file", "env_files", multiple=True, type=FILE_OR_FOLDER, help="File or folder of .env values.")
-@click.option("--writers", default="hindsight,template", show_default=True, help="Hint writers, in order.")
+@click.option("--writers", default="hindsight,quoted", show_default=True, help="Hint writers, in order.")
 @model_options
 @click.option("--outcome-hints", is_flag=True, help="Also write hints from failed tests and compilers.")
 @click.option("--user-hints", is_flag=True, help="Also write hints from the user's words at a rejection.")
@@ -108,7 +108,6 @@ def ingest(
     if options["scan"]:
         need_kingfisher()
     denied = stage.read_denied(deny) if deny else frozenset()
-    options["critic"] = bool(models.critic)
     chosen = stage.Options(denied=denied, publisher=this_publisher(os.environ, Path.home()), **options)
     if publication.public:
         chosen.refuse_unredacted()

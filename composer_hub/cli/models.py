@@ -13,9 +13,6 @@ import click
 
 from composer_hub import exits
 
-RULES = "rules"
-"""The value of --critic that asks no model."""
-
 
 @dataclass(frozen=True)
 class Models:
@@ -28,14 +25,13 @@ class Models:
 
     def open(self, folder: Path) -> dict[str, Any]:
         """Return the judge and the critic, with their ledgers and caches in a folder."""
-        asks = self.critic and self.critic != RULES
-        if not self.judge and not asks:
+        if not self.judge and not self.critic:
             return {"judge": None, "critic": None}  # the import takes as long as a run with nothing new
         from composer_hub.replay import critic_of, judge_of
 
         return {
             "judge": judge_of(self.judge, self.judge_max_usd, folder) if self.judge else None,
-            "critic": critic_of(self.critic or "", self.critic_max_usd, folder) if asks else None,
+            "critic": critic_of(self.critic, self.critic_max_usd, folder) if self.critic else None,
         }
 
 
@@ -44,7 +40,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @click.option("--judge", metavar="URL#MODEL", help="Model that writes hints at `judge` in --writers, or last.")
     @click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset.")
-    @click.option("--critic", metavar="URL#MODEL", help="Find poor turns: `rules`, or also ask a model.")
+    @click.option("--critic", metavar="URL#MODEL", help="Model that finds poor turns that no tool refused.")
     @click.option("--critic-max-usd", type=float, help="Cap on the critic's cost, over all runs into this dataset.")
     @functools.wraps(command)
     def with_models(

@@ -48,3 +48,9 @@ def _words_within(line: str, max_chars: int) -> str:
 def without_colors(text: str) -> str:
     """Return a text of a terminal without its escape sequences."""
     return _COLORS.sub("", text) if "\x1b[" in text else text
+
+
+def clipped(text: str, max_chars: int) -> str:
+    """Return the first line of a text, cut between words if it is longer."""
+    line = " ".join(text.split("\n", 1)[0].split())
+    return line if len(line) <= max_chars and "\n" not in text.strip() else _words_within(f"{line}…", max_chars)

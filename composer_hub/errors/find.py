@@ -11,12 +11,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from composer_hub.actions.action import Action, Actions, action_at, actions_of
+from composer_hub.actions.action import Action, Actions, actions_of
 from composer_hub.errors.doubts import Doubts
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.programs import WrittenPrograms
-from composer_hub.errors.sites import UNNAMED, site_of, site_of_action, site_of_reply, site_without_result
+from composer_hub.errors.sites import site_of, site_of_action, site_of_reply, site_without_result
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.records import ErrorSite, Step, Trace
 from composer_hub.session import ResultFlag, Session
@@ -33,9 +33,6 @@ def find_errors(session: Session, actions: Actions | None = None, *, text_rules:
     steps = [
         _with_sites(step, finder.sites_of(step, own)) for step, own in zip(session.trace.steps, actions, strict=True)
     ]
-    for position, step in enumerate(steps):
-        sites = tuple(_blamed_if_corrected(actions, steps, position, site) for site in step.error_sites)
-        steps[position] = _with_sites(step, sites)
     return dataclasses.replace(session.trace, steps=tuple(steps))
 
 
@@ -140,8 +137,8 @@ class _Finder:
         self.failures[step.action] = streaks
 
     def _repeated_calls(self, step: Step, outcomes: Sequence[Action]) -> Iterator[ErrorSite]:
-        """Yield a site if three steps in a row made the same call and got the same result."""
-        if not outcomes or outcomes[0].content is None or outcomes[0].family in ("poll", "ask", "script"):
+        """Yield a site if three steps in a row read the same and got the same: a repeated command may be waiting."""
+        if not outcomes or outcomes[0].content is None or outcomes[0].family != "read":
             return
         if any(not _same_call(outcomes[0], other) for other in outcomes[1:]):
             return
@@ -191,40 +188,3 @@ def _replies(trace: Trace) -> dict[int, str]:
 def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
     for start, stop in reversed(prompt):
         yield from range(stop - 1, start - 1, -1)
-
-
-MAX_STEPS_TO_CORRECT = 4
-MIN_ARGUMENTS = 2  # of a call with one argument, another value is another question
-_TRANSIENT = re.compile(
-    r"(?i)time ?out|timed out|rate.?limit|\b(?:429|5\d\d)\b|try again|unavailable|connection|network"
-)
-
-
-def _blamed_if_corrected(actions: Actions, steps: Sequence[Step], position: int, site: ErrorSite) -> ErrorSite:
-    """Blame the model for an unnamed failure of a tool if its own next calls show that the arguments were wrong.
-
-    That is so if the tool then works with some of the same arguments and some changed ones.
-    """
-    if site.rule != UNNAMED.rule_id or _TRANSIENT.search(site.message):
-        return site
-    failed = action_at(site, actions[position])
-    before = failed.call.arguments if failed else None
-    # What refuses an edit in its own words is a hook, which judges the text and not the call.
-    if not failed or not isinstance(before, Mapping) or len(before) < MIN_ARGUMENTS:
-        return site
-    if failed.family == "edit":
-        return site
-    for later in range(position + 1, min(position + 1 + MAX_STEPS_TO_CORRECT, len(steps))):
-        wrong = {other.call_id for other in steps[later].error_sites}
-        for outcome in actions[later]:
-            after = outcome.call.arguments
-            if outcome.call.name != site.tool and outcome.family in ("shell", "edit"):
-                return site  # something else may have made it work
-            if outcome.call.name != site.tool or outcome.content is None or not isinstance(after, Mapping):
-                continue
-            if after == before:
-                return site  # the same call again: whether it works depends on something else
-            same = sum(after.get(name) == value for name, value in before.items())
-            if outcome.call.call_id not in wrong and 2 * same >= len(before):
-                return _renamed(site, "usage_error", "derived.corrected_call")
-    return site

@@ -61,7 +61,6 @@ KINDS = {kind: blame for kind, (blame, _) in _KINDS.items()}
 
 WRITERS = {
     "hindsight": "what worked later",
-    "template": "the tool's words, as advice",
     "quoted": "the tool's own words",
     "environment": "the complaint itself",
     "user": "the user's words",

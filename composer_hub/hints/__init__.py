@@ -1,12 +1,12 @@
 """Error sites in, hints out.
 
 `write_hints` gives every error site that is the model's fault a short text that would have helped. Writers are
-functions `SiteContext -> Hint | None`; `register` adds a template for a kind of error.
+functions `SiteContext -> Hint | None`.
 """
 
+from composer_hub.hints.context import SiteContext
 from composer_hub.hints.critic import Critic, criticized
 from composer_hub.hints.judge import Judge
-from composer_hub.hints.templates import SiteContext, register
 from composer_hub.hints.writers import (
     DEFAULT_WRITERS,
     LIVE_WRITERS,
@@ -28,7 +28,6 @@ __all__ = [
     "control_hint",
     "criticized",
     "hint_coverage",
-    "register",
     "write_hint",
     "write_hints",
     "writers_named",

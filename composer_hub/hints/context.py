@@ -1,17 +1,37 @@
-"""What a hint writer may know about an error site: the call, its answer, the tools, what came later."""
+"""What a hint writer may know about an error site: the call, its answer, the tools, and the calls that came later."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
-from typing import Any
 
-from composer_hub.actions.action import Actions, action_at
-from composer_hub.hints.hindsight import steps_after
-from composer_hub.hints.templates import LaterCall, SiteContext
-from composer_hub.records import ErrorSite, Step, Trace
+from composer_hub.actions.action import Action, Actions, action_at
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 
-MAX_LATER_CALLS = 8
+MAX_LATER_STEPS = 10
+
+
+@dataclass(frozen=True, slots=True)
+class LaterCall:
+    """A later call of the session with its result, and whether it succeeded."""
+
+    action: Action
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True)
+class SiteContext:
+    """An error site and its context for writers; only the site itself is always set."""
+
+    site: ErrorSite
+    call: ToolCall | None = None
+    available_tools: tuple[str, ...] = ()
+    answer: str = ""  # the whole result of the call; the site's message is an excerpt
+    later: tuple[LaterCall, ...] = ()  # the calls of the next steps, in order
+    user_words: str = ""  # the user's next message
+    trace: Trace | None = None
+    step: Step | None = None
 
 
 def context_of(trace: Trace, position: int, site: ErrorSite, actions: Actions) -> SiteContext:
@@ -22,7 +42,6 @@ def context_of(trace: Trace, position: int, site: ErrorSite, actions: Actions) -
         site=site,
         call=met.call if met else None,
         available_tools=_tools_of(trace, position, site.tool),
-        tool_schema=_schema_of(trace, site.tool),
         answer=(met.content or "") if met else "",
         later=tuple(_later_calls(trace, position, actions)),
         user_words=_user_words(trace, position) if site.blame == "user" else "",
@@ -31,45 +50,40 @@ def context_of(trace: Trace, position: int, site: ErrorSite, actions: Actions) -
     )
 
 
-def _function(tool: Mapping[str, Any]) -> Mapping[str, Any]:
-    inner = tool.get("function")
-    return inner if isinstance(inner, Mapping) else tool
+def steps_after(trace: Trace, position: int) -> Iterator[Step]:
+    """Yield the later steps whose prompt contains this one, so that rewound branches are left out."""
+    action = trace.steps[position].action
+    for later in range(position + 1, len(trace.steps)):  # no copy of the rest: a session may have 100,000 steps
+        step = trace.steps[later]
+        if any(start <= action < stop for start, stop in step.prompt):
+            yield step
+
+
+def next_success(trace: Trace, steps: Iterable[Step]) -> Step | None:
+    """Return the first of some steps that made calls and had no error."""
+    return next((step for step in steps if trace.messages[step.action].tool_calls and not step.error_sites), None)
 
 
 def _tools_of(trace: Trace, position: int, failed: str) -> tuple[str, ...]:
-    named = [str(_function(tool).get("name") or "") for tool in trace.tools]
-    if trace.tools_source != "recorded":  # a name that only a later call shows was not known here
-        unseen = set(named)
-        for step in islice(
-            trace.steps, position
-        ):  # most tools are used early: a long session is not read for each site
+    functions = (tool.get("function", tool) for tool in trace.tools)
+    named = [str(one.get("name") or "") for one in functions if isinstance(one, Mapping)]
+    if trace.tools_source != "recorded":
+        # Then the list holds every name that the model ever called: also the wrong one, and later ones.
+        unseen = {*named, failed}
+        for step in islice(trace.steps, position):  # a long session is not read for each site
             unseen.difference_update(call.name for call in trace.messages[step.action].tool_calls)
-            if not unseen:
+            if unseen <= {failed}:
                 break
-        named = [name for name in named if name not in unseen]
-    # Without a recorded tool list, it holds every name that the model called, including the wrong one.
-    wrong = failed if trace.tools_source != "recorded" else ""
-    return tuple(name for name in dict.fromkeys(named) if name and name != wrong)
-
-
-def _schema_of(trace: Trace, name: str) -> Mapping[str, Any] | None:
-    for tool in map(_function, trace.tools):
-        schema = tool.get("parameters") or tool.get("input_schema")
-        if tool.get("name") == name and isinstance(schema, Mapping):
-            return schema
-    return None
+        named = [name for name in named if name not in unseen and name != failed]
+    return tuple(dict.fromkeys(filter(None, named)))
 
 
 def _later_calls(trace: Trace, position: int, actions: Actions) -> Iterator[LaterCall]:
-    count = 0
-    for step in steps_after(trace, position):
+    for step in islice(steps_after(trace, position), MAX_LATER_STEPS):
         failed = {(site.call_id, site.tool) for site in step.error_sites}
-        for outcome in actions[step.index]:
-            ok = outcome.content is not None and (outcome.call.call_id, outcome.call.name) not in failed
-            yield LaterCall(outcome.call, ok)
-            count += 1
-            if count == MAX_LATER_CALLS:
-                return
+        for action in actions[step.index]:
+            ok = action.content is not None and (action.call.call_id, action.call.name) not in failed
+            yield LaterCall(action, ok)
 
 
 def _user_words(trace: Trace, position: int) -> str:

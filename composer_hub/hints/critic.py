@@ -1,10 +1,8 @@
 """The critic: turns that worked and were still poor, as error sites with hints. Opt-in.
 
 In: a redacted trace. Out: the same trace with more sites (`source` critic) and their hints (`writer` critic).
-
-`FINDERS` need no model: the same read again, an edit of a file that was never read, a large output that was never used,
-a command that failed three times in a row. A `Critic` with a model also asks for each turn of the user about `RUBRIC`.
-Each finding cites words of the step; a citation that is not there, letter by letter, is dropped and counted.
+A `Critic` asks a model about each turn of the user, by the kinds of `RUBRIC`. Each finding cites words of the step; a
+citation that is not there, letter by letter, and a hint that quotes the step's calls are dropped and counted.
 """
 
 from __future__ import annotations
@@ -12,15 +10,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import os.path
-import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from composer_hub.actions.action import Action, Actions, actions_of
-from composer_hub.actions.tools import kind_of
 from composer_hub.errors.excerpts import excerpt
+from composer_hub.hints.corrections import quotes_wrong
 from composer_hub.hints.judge import CachedModel
 from composer_hub.records import ErrorSite, Hint, Step, Trace, action_text, canonical_json
 
@@ -38,10 +33,6 @@ MAX_FINDINGS = 5  # of the model, per turn
 MAX_TURN_CHARS = 16_000
 MAX_TOKENS = 700
 MIN_SPAN, MAX_HINT = 8, 300
-MIN_LARGE = 20_000  # characters of an output that is large
-MIN_STEPS_AFTER, MAX_STEPS_AFTER = 3, 8  # in which a large output may be used
-MIN_REREAD = 200
-MIN_RETRIES = 3
 
 PROMPT = """\
 Below is one turn of a coding agent: the user's words, then numbered steps with the agent's words, its calls and the \
@@ -68,17 +59,12 @@ class Finding:
     span: str
     hint: str
     rule: str
-    call_id: str = ""
 
 
-def criticized(trace: Trace, critic: Critic | None = None) -> Trace:
-    """Return the trace with the findings of the rules and, if there is a critic with a model, of the model."""
-    actions = actions_of(trace)
-    found = [finding for find in FINDERS for finding in find(trace, actions)]
-    if critic is not None:
-        found += critic.findings(trace)
+def criticized(trace: Trace, critic: Critic) -> Trace:
+    """Return the trace with the findings of a critic."""
     by_step: dict[int, list[Finding]] = {}
-    for finding in found:
+    for finding in critic.findings(trace):
         known = by_step.setdefault(finding.position, [])
         if all(one.kind != finding.kind for one in known):
             known.append(finding)
@@ -89,115 +75,9 @@ def criticized(trace: Trace, critic: Critic | None = None) -> Trace:
 def _with(step: Step, findings: Sequence[Finding]) -> Step:
     if not findings:
         return step
-    sites = tuple(
-        ErrorSite(one.kind, "model", "critic", 0.7, one.rule, call_id=one.call_id, message=excerpt(one.span))
-        for one in findings
-    )
-    hints = tuple(
-        Hint(f"Reminder: {one.hint}", "critic", one.rule, VERSION, kind=one.kind, call_id=one.call_id)
-        for one in findings
-    )
+    sites = tuple(ErrorSite(one.kind, "model", "critic", 0.7, one.rule, message=excerpt(one.span)) for one in findings)
+    hints = tuple(Hint(f"Reminder: {one.hint}", "critic", one.rule, VERSION, kind=one.kind) for one in findings)
     return dataclasses.replace(step, error_sites=(*step.error_sites, *sites), hints=(*step.hints, *hints))
-
-
-# -------------------------------------------------------------------------------------------------------- by rules
-
-
-def _main(trace: Trace, actions: Actions) -> Iterator[tuple[int, Step, tuple[Action, ...]]]:
-    return ((position, step, actions[position]) for position, step in enumerate(trace.steps) if step.on_main_branch)
-
-
-def _failed(step: Step, outcome: Action) -> bool:
-    return outcome.content is None or any(site.call_id == outcome.call.call_id for site in step.error_sites)
-
-
-def repeated_reads(trace: Trace, actions: Actions) -> Iterator[Finding]:
-    """Find reads that show, once more, text that is still in the prompt."""
-    shown: dict[str, int] = {}  # call and result -> index of the result
-    for position, step, outcomes in _main(trace, actions):
-        for outcome in outcomes:
-            text = outcome.content or ""
-            if outcome.family != "read" or not outcome.path or len(text) < MIN_REREAD:
-                continue
-            key = canonical_json([outcome.call.name, outcome.call.arguments, text])
-            earlier = shown.get(key, -1)
-            if any(start <= earlier < stop for start, stop in step.prompt):
-                path = outcome.path
-                hint = f"{path} is already in the conversation and has not changed. Use what is there."
-                yield Finding(position, "style_repeated_read", path, hint, "critic.reread", outcome.call.call_id)
-            shown[key] = outcome.index
-
-
-def unread_edits(trace: Trace, actions: Actions) -> Iterator[Finding]:
-    """Find edits of files that nothing before them shows or names."""
-    for position, step, outcomes in _main(trace, actions):
-        for outcome in outcomes:
-            arguments = outcome.call.arguments if isinstance(outcome.call.arguments, dict) else {}
-            path = outcome.path
-            if kind_of(outcome.call.name, arguments) != "edit" or not path or _failed(step, outcome):
-                continue
-            name = os.path.basename(path)
-            before = (trace.messages[index] for start, stop in step.prompt for index in range(start, stop))
-            named = any(
-                name in message.content or any(name in canonical_json(call.arguments) for call in message.tool_calls)
-                for message in before
-            )
-            if not named:
-                hint = f"Read {path} before editing it, so that the change fits the code around it."
-                yield Finding(position, "style_edited_unread", path, hint, "critic.unread", outcome.call.call_id)
-
-
-_NAMES = re.compile(r"[A-Za-z_][\w./-]{9,60}")
-
-
-def unused_outputs(trace: Trace, actions: Actions) -> Iterator[Finding]:
-    """Find large outputs of which none of the next steps uses a single name."""
-    for position, step, outcomes in _main(trace, actions):
-        for outcome in outcomes:
-            text = outcome.content or ""
-            if len(text) < MIN_LARGE or _failed(step, outcome):
-                continue
-            after = [one for one in trace.steps[position + 1 :] if _reads(one, step.action)][:MAX_STEPS_AFTER]
-            if len(after) < MIN_STEPS_AFTER:
-                continue
-            names = set(_NAMES.findall(text)) - set(_NAMES.findall(canonical_json(outcome.call.arguments)))
-            said = {name for one in after for name in _NAMES.findall(action_text(trace.messages[one.action]))}
-            if names.isdisjoint(said):
-                what = outcome.command or outcome.path or outcome.call.name
-                hint = f"This call returns {len(text):,} characters that are not needed. Ask for the part that is."
-                yield Finding(position, "style_unused_output", what, hint, "critic.unused", outcome.call.call_id)
-
-
-def _reads(step: Step, action: int) -> bool:
-    return any(start <= action < stop for start, stop in step.prompt)
-
-
-def retried_commands(trace: Trace, actions: Actions) -> Iterator[Finding]:
-    """Find a command's third failure with no edit since the first."""
-    failures: dict[str, int] = {}
-    for position, step, outcomes in _main(trace, actions):
-        for outcome in outcomes:
-            if outcome.family == "edit" and not _failed(step, outcome):
-                failures.clear()
-            command = outcome.command.strip() if outcome.family == "shell" else ""
-            blames = {site.blame for site in step.error_sites if site.call_id == outcome.call.call_id}
-            if not command or not blames & {"model", "outcome", "env"}:
-                continue
-            if any(site.kind == "nonzero_empty" for site in step.error_sites):
-                continue
-            failures[command] = failures.get(command, 0) + 1
-            told = any(site.kind.startswith("repeated_") for site in step.error_sites)
-            if failures[command] == MIN_RETRIES and not told:
-                hint = "This command failed twice before, and nothing was changed since. Change something first."
-                yield Finding(position, "style_retried_command", command, hint, "critic.retried", outcome.call.call_id)
-
-
-FINDERS: tuple[Callable[[Trace, Actions], Iterator[Finding]], ...] = (
-    repeated_reads, unread_edits, unused_outputs, retried_commands,
-)  # fmt: skip
-
-
-# ------------------------------------------------------------------------------------------------------- by a model
 
 
 @dataclass
@@ -253,6 +133,10 @@ class Critic(CachedModel):
             self.problems["no hint"] += 1
             return None
         text = excerpt(" ".join(hint.split()), MAX_HINT)
+        calls = trace.messages[trace.steps[position].action].tool_calls
+        if any(quotes_wrong(text, call, None) for call in calls):
+            self.problems["hint quotes the call"] += 1
+            return None
         return Finding(position, item["kind"], span, text, f"{self.model}@{DIGEST}")
 
 

@@ -1,9 +1,10 @@
 """Hints: a `Trace` with error sites in, the same trace with `Step.hints` out.
 
-A hint is a short text that would have helped if the model had read it before the step. Writers are in an ordered tuple,
-and the first that has a hint wins: hindsight (the call on the same target that worked later), then the template of the
-kind. Opt-in are the environment's own words, the user's words at a rejection, and a `Judge` model. A writer is a
-function `SiteContext -> Hint | None`.
+A hint is a short text that would have helped if the model had read it before the step. It says what is right and never
+quotes what is wrong, because the hinted model is the teacher and copies what it reads. Writers are in an ordered tuple,
+and the first that has a hint wins: hindsight (what worked later), then the environment's own offer. Opt-in are the
+environment's complaint, the user's words at a rejection, and a `Judge` model. A writer is a function
+`SiteContext -> Hint | None`; `write_hint` drops a hint that quotes the mistake, whoever wrote it.
 """
 
 from __future__ import annotations
@@ -13,35 +14,39 @@ import random
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any
 
 from composer_hub.actions.action import Actions, actions_of
-from composer_hub.errors.excerpts import CUT, excerpt, without_colors
+from composer_hub.errors.excerpts import excerpt, without_colors
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
-from composer_hub.hints.context import context_of
-from composer_hub.hints.hindsight import next_success, what_worked
-from composer_hub.hints.judge import Judge
-from composer_hub.hints.templates import TEMPLATES, LaterCall, SiteContext, Template, register, template_of
-from composer_hub.records import ErrorSite, Hint, Step, Trace, canonical_json
-
-__all__ = [
-    "DEFAULT_WRITERS", "LIVE_WRITERS", "TEMPLATES", "WRITERS", "HintWriter", "Judge", "LaterCall", "SiteContext",
-    "Template", "control_hint", "from_environment", "from_hindsight", "from_sibling", "from_template",
-    "from_user", "hint_coverage", "is_tool_runtime_kind", "register", "write_hint", "write_hints", "writers_named",
-]  # fmt: skip
+from composer_hub.hints.context import SiteContext, context_of, next_success
+from composer_hub.hints.corrections import correction_of, quotes_wrong
+from composer_hub.records import ErrorSite, Hint, Step, ToolCall, Trace, canonical_json
 
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 15  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 16  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
-    """Return the hint of the first writer that has one for this site."""
-    chosen = DEFAULT_WRITERS if writers is None else writers
-    return next((hint for write in chosen if (hint := write(context))), None)
+    """Return the hint of the first writer that has one for this site, unless it quotes the mistake."""
+    hints = (write(context) for write in (DEFAULT_WRITERS if writers is None else writers))
+    return next(
+        (hint for hint in hints if hint and not quotes_wrong(hint.text, context.call, worked_call(context))), None
+    )
+
+
+def worked_call(context: SiteContext) -> ToolCall | None:
+    """Return the call that worked instead: that of the correction, or else the next success of the same tool."""
+    found = correction_of(context)
+    if found and found.call:
+        return found.call
+    same = (one.action.call for one in context.later if one.ok and one.action.call.name == context.site.tool)
+    return next(same, None)
 
 
 def write_hints(
@@ -86,50 +91,104 @@ def _hints_of(
 
 # --------------------------------------------------------------------------------------------------------- writers
 
-
-def from_template(context: SiteContext) -> Hint | None:
-    """Fill in the template of the kind."""
-    template = template_of(context.site.kind)
-    text = template(context) if template else None
-    return _hint(context, f"Reminder: {text}", "template", canonical_kind(context.site.kind)) if text else None
+SENTENCES = {
+    "path": "Use {}.",
+    "program": "Use {}.",
+    "command": "Use this command: {}",
+    "folder": "Run it from {}.",
+    "made": "First run: {}",
+    "quotes": "Put it in quotes: {}.",
+    "tool": "Use the tool `{}`.",
+    "arguments": "Set {}.",
+    "text": "The text there is:\n{}",
+    "read": "First read {}.",
+    "offer": "Use {}.",
+    "tools": "Available tools are: {}. Use one of these.",
+    "field": "Give `{}`.",
+}
+"""The sentence around the words that were right, by `Correction.what` or by the kind of offer."""
 
 
 def from_hindsight(context: SiteContext) -> Hint | None:
-    """Name the call that worked within the next eight: same tool, same target."""
-    found = what_worked(context)
-    return _hint(context, found.text, "hindsight", found.rule) if found else None
+    """Name what worked within the next steps, if it is an exact answer."""
+    found = correction_of(context)
+    return _hint(context, SENTENCES[found.what].format(found.right), "hindsight", found.what) if found else None
 
 
-def from_environment(context: SiteContext) -> Hint | None:
-    """Quote the environment, but only for kinds about tools and programs, never about style."""
-    words = _complaint(context.site.message, context.answer)
-    if (
-        context.site.blame not in ("model", "env", "outcome")
-        or not words
-        or not is_tool_runtime_kind(context.site.kind)
-        or context.site.kind.startswith("repeated_")  # its last failure has a site of its own
-    ):
+_OFFERS = (  # the right words in the environment's own sentence
+    re.compile(
+        r"[Dd]id you mean (?:one of (?:these|the following)(?: \w+)?\?\s*|)[`'\"]?"
+        r"((?:-|[^\s?<]*[./])[^\s`'\"?<]{1,200})"
+    ),
+    re.compile(r"[Dd]id you mean [`'\"]([^\s`'\"?]{2,80})[`'\"]"),
+    re.compile(r"[Mm]ust be one of:? ((?:[`'\"]?[\w.-]{1,40}[`'\"]?(?:, | \| |,? or )?){1,12})"),
+    re.compile(r"expected one of ((?:['\"`]?[\w.-]{1,40}['\"`]?(?:\||, |,? or )?){1,12})"),
+)
+_MISSING_FIELDS = (
+    re.compile(r"required (?:parameter|property|argument|field) [`'\"](\w{1,60})[`'\"](?: is missing)?"),
+    re.compile(r"Missing (?:required )?(?:parameter|argument|key|property)s?:?\s+(?:at \[)?[`'\"]?(\w{1,60})"),
+    re.compile(r"missing field `(\w{1,60})`"),
+)
+_LISTED = re.compile(r"Available (?:tools|agents|skills)(?: are)?: \[?([^\]\n]{1,20000})")
+MAX_LISTED = 12
+
+
+def from_quoted(context: SiteContext) -> Hint | None:
+    """Repeat what the environment's own message offers: a name, the allowed values, a field that is missing."""
+    text, kind = context.answer[:4000] or context.site.message, canonical_kind(context.site.kind)
+    if kind == "tool_not_found":
+        return _offered_tool(context, text)
+    found = next((match[1].rstrip(" .,?:") for pattern in _OFFERS if (match := pattern.search(text))), "")
+    if found:
+        return _hint(context, SENTENCES["offer"].format(found), "quoted", "offer")
+    missing = next((match[1] for pattern in _MISSING_FIELDS if (match := pattern.search(text))), "")
+    if missing and kind == "schema_validation":
+        return _hint(context, SENTENCES["field"].format(missing), "quoted", "field")
+    return None
+
+
+def _offered_tool(context: SiteContext, text: str) -> Hint | None:
+    """Name the offered tool with a similar name, or all of them if they are few."""
+    listed = _LISTED.search(text)
+    offered = [name.strip(" .`'\"") for name in listed[1].split(",")] if listed else list(context.available_tools)
+    offered = [name for name in dict.fromkeys(offered) if name and name != "invalid"]
+    values = context.call.arguments.values() if context.call and isinstance(context.call.arguments, Mapping) else ()
+    asked = (
+        [context.site.tool] if not listed or "tools" in listed[0][:16] else [v for v in values if isinstance(v, str)]
+    )
+    plain = {re.split(r"[:/]|__", name.casefold())[-1]: name for name in offered}
+    for name in asked:
+        if near := get_close_matches(re.split(r"[:/]|__", name.casefold())[-1], sorted(plain), n=1, cutoff=0.75):
+            return _hint(context, SENTENCES["tool"].format(plain[near[0]]), "quoted", "nearest")
+    is_whole = bool(listed) or (context.trace is None or context.trace.tools_source == "recorded")
+    if not offered or len(offered) > MAX_LISTED or not is_whole:
         return None
-    return _hint(context, f"The environment answers this call with:\n{words}", "environment", "raw")
+    names = ", ".join(f"`{name}`" for name in offered)
+    return _hint(context, f"Reminder: {SENTENCES['tools'].format(names)}", "quoted", "offered")
 
 
 _COMPLAINS = re.compile(
     r"(?i)error|exception|fail|fatal|panic|not found|no such|cannot|can't|could not|unable|denied|invalid|illegal"
-    r"|unknown|unexpected|unrecognized|unsupported|missing|required|must|refus|reject|usage"
-    r'|not (?:allowed|defined|supported|a )|^ *File "'
+    r"|unknown|unexpected|unrecognized|unsupported|missing|required|must|refus|reject|usage|expected"
+    r"|not (?:allowed|defined|supported|a )"
 )
 MAX_COMPLAINTS = 6  # lines
+# Kinds about tools and programs, also those of a user; words about style are left to the judge.
+_RUNTIME = re.compile(rf"(?!repeated_|style)(?:(?:{'|'.join(KINDS)})$|.*(?:error|exception|fail|crash|exit))")
 
 
-def _complaint(message: str, answer: str) -> str:
-    """Return the environment's words, or only the lines that complain if there are many; "" if no line does."""
-    too_little = message.startswith("exit code ") or len(message.split()) < 3
-    if not _COMPLAINS.search(message) and (too_little or len(message) > MAX_SENTENCE_CHARS):
-        return ""
-    if CUT not in message and message.count("\n") < MAX_COMPLAINTS:
-        return excerpt(message, MAX_HINT_CHARS - 100)
-    lines = [line for line in without_colors(answer[-20_000:]).split("\n") if _COMPLAINS.search(line)]
-    return excerpt("\n".join(lines[-MAX_COMPLAINTS:]) or message, MAX_HINT_CHARS - 100)
+def from_environment(context: SiteContext) -> Hint | None:
+    """Quote the lines in which the environment complains, without those that repeat the mistake."""
+    site = context.site
+    if site.blame not in ("model", "env", "outcome") or not _RUNTIME.match(canonical_kind(site.kind)):
+        return None
+    worked = worked_call(context)
+    lines = without_colors(context.answer[-20_000:] or site.message).split("\n")
+    said = [line for line in lines if _COMPLAINS.search(line) and not quotes_wrong(line, context.call, worked)]
+    words = excerpt("\n".join(said[-MAX_COMPLAINTS:]), MAX_HINT_CHARS - 100)
+    if len(words.split()) < 3 or words.startswith("exit code "):
+        return None
+    return _hint(context, f"The environment answers:\n{words}", "environment", "raw")
 
 
 _USER_WORDS = (
@@ -149,28 +208,14 @@ def from_user(context: SiteContext) -> Hint | None:
 
 
 _SENTENCE_END = re.compile(r"(?<=[.!?])\s+|\n+")
+_INSTRUCTS = re.compile(r"(?i)\b(?:use|using|instead|should|must|don'?t|do not|need|want|only|rather)\b")
 MAX_SENTENCE_CHARS = 200  # a longer one has something to say
-# Sentences of a person who takes over, reacts, or asks for another try: they hold nothing to do differently.
-_NO_INSTRUCTION = re.compile(
-    r"""(?ix) \W*
-    (?:(?:ok(?:ay)?|huh|hm+|oh|well|so|and|but|please|actually|sorry|no|nope|yes|yeah|thanks?|let'?s|just|then|now|wait|stop)\b\W*)*
-    (?:
-      (?!.*\b(?:use|using|instead|should|must|don'?t|not|need|want|only|rather)\b)
-      (?:i'?ll|i'?m|i'?ve|i\ (?:will|am|have|already|can|did|just)|let\ me|we'?ll|that'?s|this\ is|it'?s|too
-        |do\ you\ have|thank\ you)\b.*
-      |(?:try|(?:do|run)\ (?:it|that))?\s*(?:again|once\ more|one\ more\ time)
-      |re-?try|continue|go\ on|go\ ahead|proceed|carry\ on|keep\ going|resume|stop|wait|hold\ on
-      |never\ ?mind|cancel|abort|not\ now|not\ yet|later|skip|hello|hi
-    )? \W*"""
-)
 
 
 def _instructions(words: str) -> str:
     """Return a person's words, or nothing if no sentence asks for something to be done in another way."""
-    sentences = [one for one in _SENTENCE_END.split(words[:20_000]) if len(one.split()) > 2]
-    return (
-        words if any(len(one) > MAX_SENTENCE_CHARS or not _NO_INSTRUCTION.fullmatch(one) for one in sentences) else ""
-    )
+    sentences = _SENTENCE_END.split(words[:20_000])
+    return words if any(len(one) > MAX_SENTENCE_CHARS or _INSTRUCTS.search(one) for one in sentences) else ""
 
 
 def from_sibling(site: ErrorSite, trace: Trace, position: int) -> Hint | None:
@@ -188,14 +233,14 @@ def _hint(context: SiteContext, text: str, writer: str, rule: str) -> Hint:
     return Hint(excerpt(text, MAX_HINT_CHARS), writer, rule, VERSION, kind=site.kind, call_id=site.call_id)
 
 
-DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_hindsight, from_template)
-"""Of traces: what the session or the harness's message proves, since nobody tries these hints before they teach."""
+DEFAULT_WRITERS: tuple[HintWriter, ...] = (from_hindsight, from_quoted)
+"""Of traces: what the session or the environment's message proves, since nobody tries these hints before they teach."""
 LIVE_WRITERS: tuple[HintWriter, ...] = (*DEFAULT_WRITERS, from_environment)
-"""Of a trainer's own rollouts: its preflight refuses writers whose hints do not help."""
+"""Of a trainer's own rollouts: its preflight refuses writers whose margin is not above zero."""
 
 WRITERS: dict[str, HintWriter] = {
     "hindsight": from_hindsight,
-    "template": from_template,
+    "quoted": from_quoted,
     "environment": from_environment,
     "user": from_user,
 }
@@ -212,48 +257,25 @@ def writers_named(names: str) -> tuple[HintWriter, ...]:
     return tuple(WRITERS[name] for name in wanted)
 
 
-# ------------------------------------------------------------------------------------------------ kinds of error kinds
-
-_STYLE_WORDS = tuple("style communic verbos effort concis tone format wordy rambl explan etiquette clarity".split())
-_RUNTIME_WORDS = tuple(
-    "error exception fail decode timeout traceback exit nonzero syntax import assert tool "
-    "runtime crash exec path command".split()
-)
-
-
-def is_tool_runtime_kind(kind: str) -> bool:
-    """Return whether a kind is about a tool or a program, so that its raw words can be a hint."""
-    name = canonical_kind(kind.lower())
-    if name in KINDS:
-        return True
-    words = re.split(r"[^a-z0-9]+", name)
-    if any(word.startswith(_STYLE_WORDS) for word in words):
-        return False
-    return any(word.startswith(_RUNTIME_WORDS) for word in words)
-
-
 # ------------------------------------------------------------------------------------------------------ for ablations
+
+_OTHER_ADVICE = (
+    "Use the tool `list_pages`.", "Set depth = 2.", "First read notes/plan.txt.", "Use docs/guide/start.md.",
+    "Use this command: date -u", "Give `title`.", "First run: mkdir -p out/logs", "Run it from packages/core.",
+    "Available tools are: `search_web`, `open_page`. Use one of these.", "Put it in quotes: '*.csv'.",
+)  # fmt: skip
 
 
 def control_hint(hint: Hint, rng: random.Random) -> Hint:
-    """Return an uninformative hint of the same shape and length: advice for other kinds of error."""
-    pool = [kind for kind in _ADVICE if kind != canonical_kind(hint.kind)]
+    """Return an uninformative hint of the same shape and length: advice about nothing in the session."""
     text = "Reminder: " if hint.text.startswith("Reminder: ") else ""
-    for kind in rng.sample(pool, len(pool)):
-        text += _ADVICE[kind] + " "
+    for advice in rng.sample(_OTHER_ADVICE, len(_OTHER_ADVICE)):
+        text += advice + " "
         if len(text) > len(hint.text):
             break
     return dataclasses.replace(
         hint, text=_cut_to(text, len(hint.text)), writer="control", rule=f"{hint.writer}.{hint.rule}"
     )
-
-
-def _plain_advice(template: Template, kind: str) -> str:
-    return template(SiteContext(ErrorSite(kind, "model", "flag", 1.0, ""))) or ""
-
-
-# Of the package, where the kind alone is enough: a registered template may need more than a blank site.
-_ADVICE = {kind: text for kind, template in TEMPLATES.items() if (text := _plain_advice(template, kind))}
 
 
 def _cut_to(text: str, length: int) -> str:

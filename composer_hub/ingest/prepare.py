@@ -18,7 +18,7 @@ from composer_hub.records import Trace
 from composer_hub.redact import Redactor, without_tokens_of_changed_text
 from composer_hub.session import Session
 
-DEFAULT_WRITERS = "hindsight,template"
+DEFAULT_WRITERS = "hindsight,quoted"
 
 
 @dataclass

@@ -91,7 +91,6 @@ class Options:
     outcome_hints: bool = False  # also from failed tests and compilers
     user_hints: bool = False  # also from the user's words at a rejection
     text_rules: bool = False  # also read other failures from shell output without an exit code
-    critic: bool = False  # also find poor turns that no tool refused, by rules
     license: str = "other"  # of sessions that do not state one
     strict: bool = False  # a corrupt line or an unknown record ends the run
     workers: int = 0  # worker processes; 0 = one per core
@@ -105,7 +104,7 @@ class Options:
 
 _MAX_SAMPLES = 5
 """Replaced values of each rule and worker that a person is shown."""
-_SHAPING = ("format", "redact", "personal", "writers", "outcome_hints", "user_hints", "text_rules", "critic")
+_SHAPING = ("format", "redact", "personal", "writers", "outcome_hints", "user_hints", "text_rules")
 """Options that change the traces of a file."""
 
 
@@ -365,7 +364,7 @@ class Ingested:
             trace = session.trace if self._numbering is None else self._numbering.number(session.trace)
             if self.judge and not session.is_prepared:
                 trace = self._with_judged_hints(trace, self.judge)
-            if (self.options.critic or self.critic) and not session.is_prepared:
+            if self.critic and not session.is_prepared:
                 trace = criticized(trace, self.critic)
             self._new_ids.add(trace.trace_id)
             self._secrets.update(session.secrets)

@@ -21,9 +21,8 @@ from composer_hub.actions.paths import is_absolute
 from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.rules import EVERYWHERE
 from composer_hub.harnesses import keeps_cwd
-from composer_hub.hints.context import context_of
-from composer_hub.hints.hindsight import is_other_path
-from composer_hub.hints.templates import SiteContext
+from composer_hub.hints.context import SiteContext, context_of
+from composer_hub.hints.corrections import complaint_of, is_other_path
 from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
 
 MAX_TEXT = 1500
@@ -185,7 +184,9 @@ class Causes:
         shell = family_of_tool(context.call.name, context.call.arguments) == "shell"
         command = command_of(context.call)
         if shell:
-            wrong = self.inside(context.path, self._base(context.call, commands_in(command), position))
+            wrong = self.inside(
+                next(iter(complaint_of(context)), ""), self._base(context.call, commands_in(command), position)
+            )
             if wrong and os.path.basename(wrong) not in command:
                 return None
         else:
@@ -199,8 +200,8 @@ class Causes:
         for place, later in enumerate(context.later):
             if not later.ok:
                 continue
-            raw = path_of(later.call)
-            family = family_of_tool(later.call.name, later.call.arguments)
+            raw = path_of(later.action.call)
+            family = family_of_tool(later.action.call.name, later.action.call.arguments)
             if family == "shell":
                 continue
             right = self.inside(raw, self.root)
@@ -208,18 +209,18 @@ class Causes:
                 continue
             # A file that was only now written was not there before.
             made = any(
-                family_of_tool(one.call.name, one.call.arguments) in ("edit", "shell")
-                and os.path.basename(right) in spelled(one.call, MAX_TEXT)
+                family_of_tool(one.action.call.name, one.action.call.arguments) in ("edit", "shell")
+                and os.path.basename(right) in spelled(one.action.call, MAX_TEXT)
                 for one in context.later[: place + 1]
             )
             if not made:
-                return "path", "", wrong, right, spelled(later.call, MAX_TEXT)
+                return "path", "", wrong, right, spelled(later.action.call, MAX_TEXT)
         return "path", "", wrong, "", ""
 
     def _guess(self, context: SiteContext, wrong: str) -> str:
         """Return the file of the same folder and type that was read next."""
         for later in context.later[:4]:
-            right = self.inside(path_of(later.call), self.root)
+            right = self.inside(path_of(later.action.call), self.root)
             if later.ok and os.path.dirname(right) == os.path.dirname(wrong) and right != wrong:
                 (one, kind), (other, same) = (os.path.splitext(os.path.basename(path)) for path in (wrong, right))
                 if kind == same != "" and SequenceMatcher(None, one, other, autojunk=False).ratio() >= MIN_GUESS:
@@ -255,7 +256,7 @@ class Causes:
     def _other_words(self, context: SiteContext, failed: SimpleCommand, name: str, kind: str) -> tuple[str, str]:
         """Return the word that took the place of a wrong one, and the command in which it worked."""
         for later in context.later:
-            command = command_of(later.call)
+            command = command_of(later.action.call)
             if not later.ok or not command or hides_exit_code(command) or len(command) > MAX_TEXT:
                 continue
             for one in commands_in(command):
@@ -275,14 +276,14 @@ class Causes:
     def program(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
         """Find a program that is not there, and the one that took the same words."""
         assert context.call is not None
-        name = context.program
+        name = next(iter(complaint_of(context)), "")
         commands = commands_in(command_of(context.call))
         owner = next((one for one in commands if one.words[:1] == (name,)), None)
         if not name or owner is None or "/" in name:
             return None
         asked = " ".join(owner.words[1:])
         for later in context.later:
-            command = command_of(later.call)
+            command = command_of(later.action.call)
             if not later.ok or not asked or hides_exit_code(command) or len(command) > MAX_TEXT:
                 continue
             # `npx eslint`, `uv run pytest` and `.venv/bin/pytest` run the program in another way.

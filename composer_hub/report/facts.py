@@ -17,7 +17,7 @@ from composer_hub.actions import Action, action_at, actions_of
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.find import find_errors
 from composer_hub.hints import write_hints
-from composer_hub.hints.hindsight import steps_after
+from composer_hub.hints.context import steps_after
 from composer_hub.records import Step, ToolCall, Trace
 from composer_hub.report.causes import Cause, Causes, spelled
 from composer_hub.session import NO_USAGE, Session, Usage

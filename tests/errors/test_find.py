@@ -28,18 +28,17 @@ def test_a_call_without_a_result_dangles_unless_it_ends_the_session() -> None:
     assert sites(("submit", {}, None, None)) == []
 
 
-CORRECTED = [
-    ("Grep", {"path": "/w", "pattern": "(?<!a)b"}, "look-around is not supported", {"path": "/w", "pattern": "b"}, "usage_error"),
-    ("Grep", {"path": "/w", "pattern": "b"}, "the index is busy", {"path": "/w", "pattern": "b"}, "tool_error"),
-    ("fetch", {"id": "T-1"}, "no such issue", {"id": "T-2"}, "tool_error"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("tool", "before", "said", "after", "kind"), CORRECTED)
-def test_an_unnamed_failure_is_the_models_if_its_own_next_call_corrects_it(
-    tool: str, before: dict[str, str], said: str, after: dict[str, str], kind: str
-) -> None:
-    (site,) = sites((tool, before, said, flag(True)), (tool, after, "a.py:1:b", flag(False)))
+@pytest.mark.parametrize(
+    ("said", "kind"),
+    [
+        ("look-around is not supported", "tool_error"),
+        ("StatusCode: non 2xx status code (404 GET https://example.com/a)", "network_or_remote"),
+        ("MCP error -32602: Input validation error: query is required", "schema_validation"),
+    ],
+)
+def test_an_unnamed_failure_of_a_tool_is_not_the_models(said: str, kind: str) -> None:
+    after = {"path": "/w", "pattern": "b"}
+    (site,) = sites(("fetch", {"path": "/w", "pattern": "a"}, said, flag(True)), ("fetch", after, "b", flag(False)))
     assert (site.kind, site.blame) == (kind, KINDS[kind])
 
 
@@ -104,10 +103,15 @@ def test_parallel_failures_of_one_step_count_once() -> None:
     assert [site.kind for site in found] == ["path_not_found"] * 3
 
 
-def test_the_third_equal_call_with_an_equal_result_is_a_repeated_call() -> None:
-    found = sites(*[shell("ls", "a")] * 4)
+def test_the_third_equal_read_with_an_equal_result_is_a_repeated_call() -> None:
+    read = ("Read", {"file_path": "/repo/a.py"}, "x", None)
+    found = sites(*[read] * 4)
     assert [(site.kind, site.call_id) for site in found] == [("repeated_call", "call-2"), ("repeated_call", "call-3")]
-    assert sites(shell("ls", "a"), shell("ls", "a b"), shell("ls", "a b c")) == []
+    assert sites(read, ("Read", {"file_path": "/repo/a.py"}, "y", None), read) == []
+
+
+def test_a_command_or_a_poll_that_is_repeated_may_be_waiting() -> None:
+    assert sites(*[shell("gh run view 7", "in progress")] * 4) == []
     assert sites(*[("BashOutput", {"bash_id": "1"}, "", None)] * 5) == []
 
 

@@ -86,8 +86,8 @@ def test_what_grep_finds_nothing_in_and_what_a_person_stopped_is_not_the_models_
 
 def test_hindsight_names_what_worked_in_a_real_session(samples: Path) -> None:
     (trace,) = traces(samples / "claude_code/cc-2.1.128.jsonl", "claude_code")
-    written = write_hints(trace, writers_named("hindsight,template,environment"))
+    written = write_hints(trace, writers_named("hindsight,quoted,environment"))
     (hint,) = (hint for step in written.steps for hint in step.hints if hint.kind == "stale_read")
     assert hint.text.startswith("First read /Users/")
-    assert hint.text.endswith("FIRST-TIME-CONTRIBUTORS.md; then `Edit` works.")
+    assert hint.text.endswith("FIRST-TIME-CONTRIBUTORS.md.")
     assert hint_coverage([written])["num_model_sites_hinted"] == 1

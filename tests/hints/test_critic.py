@@ -1,4 +1,4 @@
-"""The critic: what its rules find, and that a model's findings count only with words that are there."""
+"""The critic: a model's findings count only with words that are there."""
 
 # ruff: noqa: E501  # a case is one line
 
@@ -16,9 +16,6 @@ from composer_hub.hints.critic import RUBRIC
 from composer_hub.hints.judge import UnredactedTrace
 from composer_hub.records import Message, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag, Session
-
-LONG = "\n".join(f"identifier_{n}_of_the_file = {n}" for n in range(40))
-HUGE = "\n".join(f"generated_record_number_{n}" for n in range(1500))
 
 
 def trace_of(*made: tuple[str, object, str], redaction: str = "r1", failed: bool = False) -> Trace:
@@ -56,40 +53,8 @@ def kinds(trace: Trace) -> dict[int, list[str]]:
     }
 
 
-READ = ("Read", {"file_path": "/w/a.py"}, LONG)
-EDIT = ("Edit", {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}, "done")
-TEST = ("Bash", {"command": "pytest -q"}, "FAILED tests/a.py::t\n=== 1 failed in 0.1s ===")
-OTHER = ("Bash", {"command": "ls"}, "a.py")
-
-
-@pytest.mark.parametrize(
-    ("made", "found"),
-    [
-        ([READ, OTHER, READ], {2: ["style_repeated_read"]}),
-        ([READ, EDIT, ("Read", {"file_path": "/w/a.py"}, LONG + "x")], {}),
-        ([READ, ("Read", {"file_path": "/w/a.py", "offset": 9}, LONG)], {}),
-        ([EDIT], {0: ["style_edited_unread"]}),
-        ([READ, EDIT], {}),
-        ([("Bash", {"command": "grep -n x a.py"}, "3: x"), EDIT], {}),
-        ([("Bash", {"command": "cat gen.txt"}, HUGE), OTHER, OTHER, OTHER], {0: ["style_unused_output"]}),
-        ([("Bash", {"command": "cat gen.txt"}, HUGE), OTHER, ("Bash", {"command": "rg generated_record_number_7"}, ""), OTHER], {}),
-        ([("Bash", {"command": "cat gen.txt"}, HUGE), OTHER], {}),
-        ([TEST, OTHER, TEST, OTHER, TEST, TEST], {4: ["style_retried_command"]}),
-        ([READ, TEST, TEST, EDIT, TEST], {}),
-        ([], {}),
-    ],
-)  # fmt: skip
-def test_the_rules_find_what_they_can_show(made: list[tuple[str, object, str]], found: dict[int, list[str]]) -> None:
-    trace = criticized(trace_of(*made))
-    assert kinds(trace) == found
-    for step in trace.steps:
-        for hint in step.hints:
-            assert hint.text.startswith("Reminder: ")
-            assert hint.writer == "critic"
-
-
 TALK = [
-    READ,
+    ("Read", {"file_path": "/w/a.py"}, "x = 1"),
     ("say", "Everything works now and all tests pass.", ""),
     ("user", "Did you run them?", ""),
     ("say", "No, I did not run them.", ""),
@@ -134,6 +99,7 @@ def test_a_finding_with_words_of_its_step_becomes_a_site_and_a_hint() -> None:
         (CLAIM | {"span": None}, "step is not in the turn"),
         (CLAIM | {"kind": "style_rude"}, "kind is not in the rubric"),
         (CLAIM | {"hint": " "}, "no hint"),
+        (CLAIM | {"step": 1, "span": '"/w/a.py"', "hint": "Read /w/a.py first."}, "hint quotes the call"),
         ("words", "kind is not in the rubric"),
     ],
 )

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 
 from composer_hub.errors.find import find_errors
-from composer_hub.hints import LIVE_WRITERS, write_hints
+from composer_hub.hints import write_hints
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sources import source_named
 from tests.hints.judged import SHELL, TOOLS
 
 MIN_RIGHT = 0.97
 MIN_SITES = 200
-MIN_SPOKEN = 0.45  # of the model's mistakes
+MIN_HINTS = 8
 
 
 @dataclass(frozen=True)
@@ -279,7 +279,7 @@ class Verdict:
     found: tuple[str, str]
     hint: str
     is_hint_right: bool
-    is_default: bool  # the default writers give it, too
+    is_known: bool  # a later call, or the message itself, says what is right
 
 
 def verdicts(folder: Path) -> Iterator[Verdict]:
@@ -303,9 +303,7 @@ def verdicts(folder: Path) -> Iterator[Verdict]:
             )
             yield judge(folder, harness, write(calls), case.call, (case.kind, case.blame), case.words, case.never)
     for harness, tool, arguments, failed, text, kind, blame, words in TOOLS:
-        # That other text was all an edit needed is known once one works.
-        again = [Call(tool, arguments, "done", False)] if kind == "edit_no_match" else []
-        log = WRITERS[harness]([Call(tool, arguments, text, failed), *again])
+        log = WRITERS[harness]([Call(tool, arguments, text, failed)])
         yield judge(folder, harness, log, f"{tool} {text}", (kind, blame), words, ())
 
 
@@ -322,13 +320,12 @@ def judge(
     path.write_text(log)
     (session,) = source_named(harness).read(path, FileReport())
     marked = find_errors(session)
-    step = write_hints(marked, LIVE_WRITERS).steps[0]
+    step = write_hints(marked).steps[0]
     site = step.error_sites[0] if step.error_sites else None
     hint = step.hints[0].text if step.hints else ""
     right = all(word in hint for word in words) and not any(word in hint for word in never)
     right = right and (not hint or expected[1] == "model")
-    is_default = bool(write_hints(marked).steps[0].hints)
-    return Verdict(harness, case, expected, (site.kind, site.blame) if site else ("", ""), hint, right, is_default)
+    return Verdict(harness, case, expected, (site.kind, site.blame) if site else ("", ""), hint, right, bool(words))
 
 
 @pytest.fixture(scope="module")
@@ -354,14 +351,9 @@ def test_kinds_and_blames_are_right(judged: list[Verdict]) -> None:
     assert share([one.found == one.expected for one in judged]) >= MIN_RIGHT, "\n".join(wrong)
 
 
-def test_hints_of_all_writers_are_true_and_helpful(judged: list[Verdict]) -> None:
-    hinted = [one for one in judged if one.hint or one.expected[1] == "model"]
+def test_default_hints_are_true_and_speak_only_where_something_right_is_known(judged: list[Verdict]) -> None:
+    hinted = [one for one in judged if one.hint or one.is_known]
     wrong = [f"{one.harness}: {one.case!r} got {one.hint!r}" for one in hinted if not one.is_hint_right]
     assert share([one.is_hint_right for one in hinted]) >= MIN_RIGHT, "\n".join(wrong)
-
-
-def test_default_hints_are_true_and_helpful_and_speak_often_enough(judged: list[Verdict]) -> None:
-    hinted = [one for one in judged if one.is_default]
-    wrong = [f"{one.harness}: {one.case!r} got {one.hint!r}" for one in hinted if not one.is_hint_right]
-    assert share([one.is_hint_right for one in hinted]) >= MIN_RIGHT, "\n".join(wrong)
-    assert share([one.is_default for one in judged if one.expected[1] == "model"]) >= MIN_SPOKEN
+    assert [one.case for one in hinted if not one.is_known] == []
+    assert sum(bool(one.hint) for one in hinted) >= MIN_HINTS

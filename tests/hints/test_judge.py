@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import multiprocessing
 import subprocess
@@ -17,9 +18,16 @@ from typing import Any
 import pytest
 
 from composer_hub import exits
+from composer_hub.actions.action import Action
+from composer_hub.hints.context import LaterCall, SiteContext
 from composer_hub.hints.judge import MAX_CHARS, Answer, Judge, UnredactedTrace, prompt_of, two_sentences
-from composer_hub.hints.writers import SiteContext, write_hint, write_hints
+from composer_hub.hints.writers import write_hint, write_hints
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
+
+
+def said(hint: str, span: str = "It is too long.") -> str:
+    """What a model answers: a hint, and the words that prove it."""
+    return json.dumps({"hint": hint, "span": span})
 
 
 def context(message: str = "It is too long.", trace: Trace | None = None) -> SiteContext:
@@ -91,7 +99,7 @@ def endpoint() -> Iterator[Callable[..., Endpoint]]:
 
 
 def test_a_judge_asks_an_openai_compatible_endpoint_once(endpoint: Callable[..., Endpoint], tmp_path: Path) -> None:
-    server = endpoint("Say it in one line. Leave the story out. And more.")
+    server = endpoint(said("Say it in one line. Leave the story out. And more."))
     judge = Judge("m/judge", base_url=server.url, cache_dir=tmp_path)
     first, second = judge(context()), judge(context())
     assert first == second
@@ -112,7 +120,7 @@ def test_a_judge_asks_an_openai_compatible_endpoint_once(endpoint: Callable[...,
 
 
 def test_a_given_key_is_sent(endpoint: Callable[..., Endpoint]) -> None:
-    server = endpoint("Short.")
+    server = endpoint(said("Short."))
     Judge("m", base_url=server.url, token="given")(context())
     assert server.seen[0][1] == "Bearer given"
 
@@ -133,7 +141,7 @@ def test_an_endpoint_that_is_not_there_gives_no_hint() -> None:
 
 
 def test_the_judge_is_asked_only_if_cheaper_writers_have_no_hint() -> None:
-    prompts, complete = asked(["Say less."])
+    prompts, complete = asked([said("Say less.")])
     judge = Judge("m", complete=complete)
     hint = write_hint(context(), (lambda _: None, judge))
     assert hint is not None
@@ -141,10 +149,10 @@ def test_the_judge_is_asked_only_if_cheaper_writers_have_no_hint() -> None:
 
 
 def test_a_trace_that_was_never_redacted_is_refused() -> None:
-    messages = (Message("user", "x"), Message("assistant", "y"))
-    site = ErrorSite("style_wordy", "model", "text", 1.0, "mine", message="secret")
+    site = ErrorSite("style_wordy", "model", "text", 1.0, "mine", "Bash", "c1", "It is too long.")
+    messages = (Message("user", "x"), Message("assistant", "", (ToolCall("Bash", {"command": "ls"}, "c1"),)))
     trace = Trace("t", "x", "s", messages, (Step("s", 0, 1, ((0, 1),), error_sites=(site,)),))
-    prompts, complete = asked(["Say less."])
+    prompts, complete = asked([said("Say less.")])
     with pytest.raises(UnredactedTrace, match="was never redacted"):
         write_hints(trace, (Judge("m", complete=complete),))
     assert prompts == []
@@ -153,20 +161,77 @@ def test_a_trace_that_was_never_redacted_is_refused() -> None:
     assert allowed.steps[0].hints[0].text == "Say less."
 
 
+def later(command: str, output: str, ok: bool = True) -> LaterCall:
+    return LaterCall(Action(ToolCall("Bash", {"command": command}, "call-1"), output), ok)
+
+
+def test_the_judge_sees_the_call_the_next_steps_and_the_last_words() -> None:
+    messages = (Message("user", "x"), Message("assistant", "All done: see the release page."))
+    trace = Trace("t", "x", "s", messages, (), redaction="r1")
+    site = dataclasses.replace(
+        context(trace=trace), later=(later("ls -a", "README.md"), later("cat x", "no x", ok=False))
+    )
+    prompt = prompt_of(site)
+    for shown in (
+        '{"command":"ls"}',
+        "It is too long.",
+        "ls -a",
+        "worked: README.md",
+        "failed: no x",
+        "the release page",
+    ):
+        assert shown in prompt
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (said("Use ls -a.", "README.md"), ""),
+        (said("Use ls -a.", "worked:\n  README.md"), ""),
+        (said("Use ls -a.", "it says so"), "span is not in the session"),
+        (said("Use ls -a.", "READ"), "span is not in the session"),
+        (said("Use ls -a.", "Kind of mistake"), "span is not in the session"),
+        ("{}", "abstains"),
+        ('{"hint": ""}', "abstains"),
+        ("Use ls -a.", "answer is no object"),
+        ("[1]", "answer is no object"),
+    ],
+)
+def test_a_hint_needs_words_of_the_session_that_prove_it(answer: str, problem: str) -> None:
+    judge = Judge("m", complete=asked([answer])[1])
+    hint = judge(dataclasses.replace(context(), later=(later("ls -a", "README.md"),)))
+    assert (hint is not None) == (problem == "")
+    assert dict(judge.problems) == ({} if problem in ("", "abstains") else {problem: 1})
+
+
+def test_an_abstention_is_paid_for_once(tmp_path: Path) -> None:
+    prompts, complete = asked(["{}"])
+    for _ in range(2):
+        assert Judge("m", complete=complete, cache_dir=tmp_path)(context()) is None
+    assert len(prompts) == 1
+
+
+def test_a_hint_of_the_judge_that_quotes_the_failed_call_is_dropped() -> None:
+    failed = dataclasses.replace(context(), call=ToolCall("Bash", {"command": "cat src/old.py"}, "call-0"))
+    for text, kept in (("Use src/new.py, not src/old.py.", False), ("Use src/new.py.", True)):
+        judge = Judge("m", complete=asked([said(text)])[1])
+        assert (write_hint(failed, (judge,)) is not None) == kept
+
+
 # ------------------------------------------------------------------------------------------------------------ cache
 
 
 def test_another_judge_finds_the_answer_on_disk(tmp_path: Path) -> None:
-    Judge("m", complete=asked(["Say less."])[1], cache_dir=tmp_path)(context())
-    prompts, complete = asked(["Other."])
+    Judge("m", complete=asked([said("Say less.")])[1], cache_dir=tmp_path)(context())
+    prompts, complete = asked([said("Other.")])
     hint = Judge("m", complete=complete, cache_dir=tmp_path)(context())
     assert hint is not None
     assert (hint.text, prompts) == ("Say less.", [])
 
 
 def test_another_model_asks_again(tmp_path: Path) -> None:
-    Judge("m", complete=asked(["Say less."])[1], cache_dir=tmp_path)(context())
-    hint = Judge("n", complete=asked(["Other."])[1], cache_dir=tmp_path)(context())
+    Judge("m", complete=asked([said("Say less.")])[1], cache_dir=tmp_path)(context())
+    hint = Judge("n", complete=asked([said("Other.")])[1], cache_dir=tmp_path)(context())
     assert hint is not None
     assert hint.text == "Other."
 
@@ -182,7 +247,7 @@ def test_a_memory_address_does_not_change_the_key() -> None:
 def test_a_key_is_the_same_in_every_process() -> None:
     program = (
         "from composer_hub.hints.judge import Judge, prompt_of\n"
-        "from composer_hub.hints.writers import SiteContext\n"
+        "from composer_hub.hints.context import SiteContext\n"
         "from composer_hub.records import ErrorSite, ToolCall\n"
         "site = ErrorSite('style_wordy', 'model', 'text', 0.9, 'mine', 'Bash', 'call-0', 'It is too long.')\n"
         "context = SiteContext(site, ToolCall('Bash', {'command': 'ls'}, 'call-0'))\n"
@@ -203,11 +268,11 @@ def test_a_key_is_the_same_in_every_process() -> None:
     "torn", ["", "{", "[]", '{"key": "other", "text": "wrong"}', '{"text": "wrong"}', "\x00\xff", '{"key": 1}']
 )
 def test_a_torn_cache_entry_is_ignored_and_written_again(tmp_path: Path, torn: str) -> None:
-    Judge("m", complete=asked(["Say less."])[1], cache_dir=tmp_path)(context())
+    Judge("m", complete=asked([said("Say less.")])[1], cache_dir=tmp_path)(context())
     (entry,) = tmp_path.glob("*.json")
     whole = entry.read_bytes()
     entry.write_text(torn, "latin-1")
-    hint = Judge("m", complete=asked(["Say less."])[1], cache_dir=tmp_path)(context())
+    hint = Judge("m", complete=asked([said("Say less.")])[1], cache_dir=tmp_path)(context())
     assert hint is not None
     assert hint.text == "Say less."
     assert entry.read_bytes() == whole
@@ -215,17 +280,19 @@ def test_a_torn_cache_entry_is_ignored_and_written_again(tmp_path: Path, torn: s
 
 def test_a_cache_that_cannot_be_written_costs_no_hint(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    judge = Judge("m", complete=asked(["Say less."])[1], cache_dir=tmp_path / "file")
+    judge = Judge("m", complete=asked([said("Say less.")])[1], cache_dir=tmp_path / "file")
     assert judge(context()) is not None
     assert judge.problems["cache not writable"] == 1
 
 
 def _fill(folder: str, name: str, start: Any) -> None:
     start.wait()
-    judge = Judge("m", complete=lambda prompt: f"Hint of {name}. " + "Longer. " * 20, cache_dir=folder)
+    judge = Judge(
+        "m", complete=lambda prompt: said(f"Hint of {name}. " + "Longer. " * 20, "the site"), cache_dir=folder
+    )
     for number in range(40):
         judge._known.clear()
-        hint = judge(context(f"site {number % 4}"))
+        hint = judge(context(f"the site {number % 4}"))
         assert hint is not None
         assert hint.text.startswith("Hint of ")
     assert not judge.problems
@@ -256,7 +323,7 @@ def test_a_budget_sees_each_call_and_its_usage() -> None:
         settled.append(answer.usage)
         return answer
 
-    judge = Judge("m", complete=lambda _: Answer("Say less.", {"total_tokens": 5}), budget=budget)
+    judge = Judge("m", complete=lambda _: Answer(said("Say less."), {"total_tokens": 5}), budget=budget)
     judge(context())
     judge(context())
     assert settled == [{"total_tokens": 5}]

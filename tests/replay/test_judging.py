@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
-from composer_hub.hints.templates import SiteContext
+from composer_hub.hints.context import SiteContext
 from composer_hub.records import ErrorSite
 from composer_hub.replay import judge_of
 from composer_hub.replay.fake import TeacherServer, serving
@@ -23,14 +23,11 @@ def test_a_judge_without_a_cap_is_refused(tmp_path: Path) -> None:
         judge_of("http://127.0.0.1:9/v1#small", None, tmp_path)
 
 
-def test_a_hint_is_asked_for_once_and_costs_the_servers_bill(tmp_path: Path) -> None:
+def test_an_answer_is_asked_for_once_and_costs_the_servers_bill(tmp_path: Path) -> None:
     teachers = TeacherServer()
     with serving(teachers) as url:
-        hint = judge_of(f"{url}#small", 1.0, tmp_path)(context())
-        again = judge_of(f"{url}#small", 1.0, tmp_path)(context())
-    assert hint is not None
-    assert hint == again
-    assert hint.writer == "judge"
+        asked = [judge_of(f"{url}#small", 1.0, tmp_path).answer("Which?", None, str.strip) for _ in range(2)]
+    assert asked[0] == asked[1] != ""
     assert sum(bill.requests for bill in teachers.bills.values()) == 1
     with Ledger(tmp_path / "judge.sqlite") as ledger:
         money = ledger.budget()

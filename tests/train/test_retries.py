@@ -20,7 +20,7 @@ from composer_hub.train.run.record import RunRecord  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from tests.train.runs import ANSWER, CALL, Scripted  # noqa: E402
 
-WRITER = ("template", "tool_not_found")
+WRITER = ("quoted", "tool_not_found")
 
 
 class ScriptedRun(Scripted, RunTrainer):

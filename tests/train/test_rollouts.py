@@ -218,7 +218,7 @@ def test_a_result_that_was_dropped_is_an_error_of_the_call() -> None:
 
 
 def test_a_call_that_is_repeated_with_the_same_result_is_an_error_the_third_time() -> None:
-    same = (acted(call("look", at="x")), answered("look", "nothing new"))
+    same = (acted(call("read_file", path="x")), answered("read_file", "nothing new"))
     assert kinds(rollout(*same, *same, *same, END)) == [(2, "repeated_call")]
 
 
@@ -281,7 +281,7 @@ def test_failed_turns_that_are_not_learned_from_are_counted_by_reason() -> None:
         ({"max_sites": 2}, {}),
         ({"max_sites": 2, "max_teacher_tokens": 20}, {"too_long": 2}),
         ({"max_sites": 2, "writers": ()}, {"no_hint": 2}),
-        ({"max_sites": 2, "refused": frozenset({("template", "tool_not_found")})}, {"refused": 2}),
+        ({"max_sites": 2, "refused": frozenset({("quoted", "tool_not_found")})}, {"refused": 2}),
     ):
         left_out: Counter[str] = Counter()
         sites = hinter(**settings).sites(twice, left_out=left_out)

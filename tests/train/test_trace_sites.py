@@ -221,7 +221,7 @@ def test_hints_that_ingest_writes_are_hints_to_learn_from(encoder: TraceEncoder)
     trace = write_hints(trace_of(step={"hints": ()}))
     assert hint_of(trace.steps[0]) is not None
     sites: list[HintSite] = encoder.encode([trace]).sites
-    assert [site.hint.writer for site in sites] == ["template"]
+    assert [site.hint.writer for site in sites] == ["hindsight"]
 
 
 def test_an_empty_set_of_traces_gives_nothing(encoder: TraceEncoder) -> None:
