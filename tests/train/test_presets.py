@@ -16,7 +16,7 @@ from trl import TrlParser
 
 from composer_hub.train.checks import all_values, problems, read_words
 from composer_hub.train.memory import Setup
-from composer_hub.train.presets import folder, presets
+from composer_hub.train.presets import folder, presets, with_config_files
 from composer_hub.train.run.options import parse
 
 PARTS = ("sources", "evals", "publishing", "launch", "config", "model")
@@ -44,8 +44,10 @@ def test_a_preset_is_read_without_an_option_that_is_not_there(name: str, tmp_pat
     options = parse(words)
     assert [found for found in problems(all_values(read_words(words)[0])) if "not installed" not in found] == []
     parser = TrlParser([type(getattr(options, part)) for part in PARTS])
-    for part, parsed in zip(PARTS, parser.parse_args_and_config(words), strict=True):
-        assert vars(getattr(options, part)) == vars(parsed)
+    for part, parsed in zip(PARTS, parser.parse_args_and_config(with_config_files(words)), strict=True):
+        ours = getattr(options, part)
+        for field in dataclasses.fields(parsed):
+            assert getattr(ours, field.name) == getattr(parsed, field.name), field.name
 
 
 @pytest.mark.parametrize("name", FOR_GPUS)
