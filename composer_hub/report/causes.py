@@ -24,6 +24,7 @@ from composer_hub.harnesses import keeps_cwd
 from composer_hub.hints.context import SiteContext, context_of
 from composer_hub.hints.corrections import complaint_of, is_other_path
 from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
+from composer_hub.report.projects import folded
 
 MAX_TEXT = 1500
 MAX_SCRIPT = 20_000
@@ -383,16 +384,6 @@ _DESTROYING = frozenset((
 def is_destructive(command: SimpleCommand) -> bool:
     """Tell whether a command removes work, skips a check, or only asks for help: never a fix."""
     return command.program in _DESTRUCTIVE or bool(_DESTROYING & set(command.words[1:]))
-
-
-def folded(path: str) -> str:
-    """Return a path as in the main work tree: agents work in many worktrees of one project."""
-    path = path.replace("\\", "/")
-    path = path[0].upper() + path[1:] if path[1:3] == ":/" else path
-    return _WORKTREE.sub(r"\1", path).rstrip("/")
-
-
-_WORKTREE = re.compile(r"^(.{2,200}?)(?:/\.(?:claude|git|entire|codex)/|/?[._-]+)worktrees?/[^/]+(?=/|$)")
 
 
 def names_of(command: SimpleCommand) -> Iterator[str]:

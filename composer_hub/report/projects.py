@@ -10,7 +10,6 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.named_files import text_of
-from composer_hub.report.causes import folded
 
 
 def projects_of(folders: Iterable[str]) -> dict[str, str]:
@@ -28,6 +27,16 @@ def projects_of(folders: Iterable[str]) -> dict[str, str]:
         other = owners.setdefault(name, home[1]) if home else ""
         merged[root] = first if home and home[1] != other else root
     return {folder: merged[root] for folder, root in roots.items()}
+
+
+def folded(path: str) -> str:
+    """Return a path as in the main work tree: agents work in many worktrees of one project."""
+    path = path.replace("\\", "/")
+    path = path[0].upper() + path[1:] if path[1:3] == ":/" else path
+    return _WORKTREE.sub(r"\1", path).rstrip("/")
+
+
+_WORKTREE = re.compile(r"^(.{2,200}?)(?:/\.(?:claude|git|entire|codex)/|/?[._-]+)worktrees?/[^/]+(?=/|$)")
 
 
 _GITDIR = re.compile(r"gitdir: ([^\n]{1,1000}?)[ \t\r]*(?:\n|$)")
