@@ -6,15 +6,11 @@ import datetime
 from collections import Counter
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 from composer_hub.actions.tools import tool_named
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.report.cleaner import Cleaner
-from composer_hub.report.numbers import Numbers, Site, week_of
-
-if TYPE_CHECKING:
-    from composer_hub.report.since import Change
+from composer_hub.report.numbers import Change, Numbers, Site, week_of
 
 MAX_PER_KIND = {"model": 40}
 MAX_OF_OTHERS = 8

@@ -146,6 +146,35 @@ class Numbers:
         return statistics.median(lengths) if lengths else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class WeekChange:
+    """The calls of one week that the report before did not have."""
+
+    name: str
+    num_calls: int
+    num_failed: int
+
+
+@dataclass(frozen=True)
+class Change:
+    """What is new since an earlier report."""
+
+    at: float  # of that report
+    num_sessions: int
+    weeks: list[WeekChange]
+    fresh: list[Lesson] = field(default_factory=list)  # lines that the report before did not have
+    again: list[Lesson] = field(default_factory=list)  # lines of that report that failed again
+    quiet: list[Lesson] = field(default_factory=list)  # and those that did not
+
+    @property
+    def num_calls(self) -> int:
+        return sum(week.num_calls for week in self.weeks)
+
+    @property
+    def num_failed(self) -> int:
+        return sum(week.num_failed for week in self.weeks)
+
+
 def weighted(usage: Usage) -> float:
     """Return the tokens of a message, each class by its usual price relative to plain input."""
     return sum(weight * getattr(usage, name) for name, weight in _WEIGHTS.items())

@@ -9,12 +9,12 @@ import json
 import os
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from composer_hub.records import stable_id
 from composer_hub.report.lessons import Lesson
-from composer_hub.report.numbers import Numbers
+from composer_hub.report.numbers import Change, Numbers, WeekChange
 
 MIN_AGE = 20 * 3600
 """Seconds after which a report counts as an earlier one; a second report of one day replaces the first."""
@@ -29,35 +29,6 @@ class Snapshot:
     num_sessions: int
     weeks: dict[str, tuple[int, int]]  # Monday -> calls, and how many of them failed by the agent's own fault
     lines: tuple[str, ...]  # digests
-
-
-@dataclass(frozen=True, slots=True)
-class WeekChange:
-    """The calls of one week that the report before did not have."""
-
-    name: str
-    num_calls: int
-    num_failed: int
-
-
-@dataclass(frozen=True)
-class Change:
-    """What is new since an earlier report."""
-
-    at: float  # of that report
-    num_sessions: int
-    weeks: list[WeekChange]
-    fresh: list[Lesson] = field(default_factory=list)  # lines that the report before did not have
-    again: list[Lesson] = field(default_factory=list)  # lines of that report that failed again
-    quiet: list[Lesson] = field(default_factory=list)  # and those that did not
-
-    @property
-    def num_calls(self) -> int:
-        return sum(week.num_calls for week in self.weeks)
-
-    @property
-    def num_failed(self) -> int:
-        return sum(week.num_failed for week in self.weeks)
 
 
 def snapshot_of(numbers: Numbers, now: float) -> Snapshot:

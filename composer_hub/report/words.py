@@ -4,13 +4,9 @@ from __future__ import annotations
 
 import datetime
 import re
-from typing import TYPE_CHECKING
 
 from composer_hub.output import plural
-from composer_hub.report.numbers import MIN_RATE, Numbers
-
-if TYPE_CHECKING:
-    from composer_hub.report.since import Change
+from composer_hub.report.numbers import MIN_RATE, Change, Numbers
 
 NONE = "\u2013"
 
