@@ -195,13 +195,18 @@ class PairIndex:
         name = f"pairs_{next(self._names)}"
         self.first = self.relation = Relation(name, "id", (_DONE, *_WORTH))
         there = {row[0] for row in library.query("describe select * from read_parquet(?)", [self.path])}
-        columns = (
-            f"{expression if _SOURCES.get(name, name) in there else missing} as {name}"
-            for name, (expression, missing) in _COLUMNS.items()
-        )
+
+        def select(lacking: set[str]) -> str:
+            columns = (
+                f"{expression if _SOURCES.get(name, name) in there and name not in lacking else missing} as {name}"
+                for name, (expression, missing) in _COLUMNS.items()
+            )
+            return f"select {', '.join(columns)} from read_parquet('{quoted}')"
+
         quoted = self.path.replace("'", "''")
-        self._select = f"select {', '.join(columns)} from read_parquet('{quoted}')"
-        library.query(f"create view {name} as {self._select}")
+        self._select = select(set())
+        # Over a million pairs the column takes seconds, so the first pages do without it.
+        library.query(f"create view {name} as {select({'repeat'})}")
         self._lock = threading.Lock()
         self._reviews: dict[str, tuple[str, str]] = {}
         self._facets: dict[str, list[tuple[str, int]]] | None = None
