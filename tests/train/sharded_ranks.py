@@ -29,7 +29,7 @@ from composer_hub.train.muon import use_muon
 from composer_hub.train.sharded import own_values, whole_values
 from composer_hub.train.tiny import small_model
 from composer_hub.train.trainer import ComposerTrainer
-from tests.train.runs import ANSWER, CALL, Scripted, pairs_of, trainer_of
+from tests.train.runs import ANSWER, CALL, Scripted, own_terms, pairs_of, trainer_of
 
 FSDP2 = {
     "ACCELERATE_USE_FSDP": "true",
@@ -59,6 +59,7 @@ PARTS: dict[str, dict[str, Any]] = {
     "checkpointed": CHECKPOINTING,
     "plain": {"gradient_checkpointing": False},
     "measured": {"measure_every": 1},
+    "own": {},  # terms of a user's own beside the others
     "kl": {"beta": 0.04},
     "full": {},
     "lora": {},
@@ -84,7 +85,7 @@ MATRIX = (
     *(f"{tuning} fixed resumed" for tuning in TUNINGS),
     *(f"full {head} {channel}" for head in ("tied", "untied") for channel in ("grpo", "hint", "replay")),
     *("full untied fixed measured", "lora tied fixed measured", "full tied fixed kl"),
-    "full tied fixed muon resumed",
+    *("full tied fixed muon resumed", "full tied fixed measured own"),
 )
 ZERO3_MATRIX = (
     *(f"full {head} {teacher}" for head in ("tied", "untied") for teacher in ("fixed", "live")),
@@ -176,6 +177,8 @@ def made(world: Any, case: str, folder: Path, kind: Any = ScriptedComposer, **op
     options = options_of(case) | options
     if options.get("beta_replay"):
         options["pairs"] = pairs_of(world[1], batch_size=4 // int(os.environ.get("WORLD_SIZE", 1)))
+    if "own" in case.split():
+        options["terms"] = own_terms(world[1], batch_size=4 // int(os.environ.get("WORLD_SIZE", 1)))
     trainer = trainer_of(world_of(world, case, folder), folder / case.replace(" ", "-"), kind, **options)
     if "muon" in case.split():
         use_muon(trainer, dtype=torch.float32)

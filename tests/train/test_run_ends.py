@@ -230,7 +230,7 @@ def test_a_loss_or_gradient_that_is_not_finite_ends_the_run_unless_a_scaler_skip
         ("--pairs you/pairs@main", "pairs was me/pairs@"),
         ("--eval_tasks composer_hub.environments.desk:tasks", "eval_tasks was its default"),
         ("--num_tasks 9", "num_tasks was 8, now 9"),
-        ("--teacher live --beta_replay 0.2", "teacher was its default, now live; beta_replay was 0.5"),
+        ("--teacher live --beta_replay 0.2", "beta_replay was 0.5, now 0.2; teacher was its default, now live"),
     ],
 )
 def test_a_run_is_not_resumed_with_other_mathematics_or_data(shelf: Path, world: Any, more: str, message: str) -> None:

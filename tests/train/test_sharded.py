@@ -20,7 +20,7 @@ from composer_hub.train.sharded import generates_together  # noqa: E402
 from tests.train.sharded_ranks import FSDP2, MATRIX, PARTS, reference  # noqa: E402
 
 ROOT = Path(__file__).parents[2]
-COMPARED = ("full tied fixed measured", "lora untied fixed resumed", "full tied fixed muon resumed")
+COMPARED = ("full tied fixed measured own", "lora untied fixed resumed", "full tied fixed muon resumed")
 
 
 @pytest.fixture(scope="module")
