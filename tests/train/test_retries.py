@@ -74,7 +74,7 @@ def test_a_writer_that_the_model_does_not_follow_is_refused(make_trainer: Any, t
     (line,) = record.values["preflight_retries"]
     assert (line["hint"], line["control"], line["none"]) == (0.5, 0.5, 0.5)
     assert WRITER in trainer.hinter.refused
-    assert "no better with them than with controls: template at tool_not_found" in capsys.readouterr().out
+    assert "no better with them than with controls: quoted at tool_not_found" in capsys.readouterr().out
 
 
 def test_a_later_launch_takes_the_refusal_from_the_record(make_trainer: Any, tmp_path: Path) -> None:
