@@ -180,6 +180,7 @@ def drive(address: str, pid: int, home: Path) -> None:
         flags = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--no-first-run"]
         browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=flags)
         page = browser.new_page(viewport={"width": 1300, "height": 850})
+        page.set_default_timeout(600_000)
         begun = time.monotonic()
         page.goto(address, wait_until="commit")
         page.wait_for_selector("#list [data-item]", state="visible")
