@@ -8,7 +8,7 @@ import secrets
 import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 import yaml
@@ -24,7 +24,9 @@ from composer_hub.train.run.card import NO_HINTS, ModelFacts, has_hints, model_c
 from composer_hub.train.run.plots import RunPlot, draw
 from composer_hub.train.run.publisher import RunPublisher
 from composer_hub.train.run.record import RECORD, RunRecord
-from composer_hub.train.run.trainer import RunTrainer
+
+if TYPE_CHECKING:
+    from composer_hub.train.run.trainer import RunTrainer
 
 
 def with_progress(
