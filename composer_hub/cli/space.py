@@ -5,13 +5,13 @@ from __future__ import annotations
 import sys
 import webbrowser
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import click
 
 from composer_hub import exits
 from composer_hub.cli.main import format_option
+from composer_hub.cli.paths import FILE
 from composer_hub.hub import HubDestination, check_repo, destination
 from composer_hub.output import Output
 from composer_hub.spaces import ReviewSettings, app_files, check_needed, existing, serving, write_space
@@ -32,10 +32,9 @@ def hub_option(command: Any) -> Any:
 
 def review_options(command: Any) -> Any:
     """Give a command the options of a review."""
-    file = click.Path(exists=True, dir_okay=False, path_type=Path)
     for option in (
         click.option("--open-labels", is_flag=True, help="Name student and teachers before a reader decides."),
-        click.option("--guidelines", type=file, help="Markdown for reviewers. Default: the card's 'Guidelines'."),
+        click.option("--guidelines", type=FILE, help="Markdown for reviewers. Default: the card's 'Guidelines'."),
         click.option(
             "--review-size", type=click.IntRange(1, 1000), default=60, show_default=True, help="Pairs of one review."
         ),

@@ -227,6 +227,7 @@ _FILES = (
     _file("file.eisdir", "is_directory", r"EISDIR: ", 0.99),
     _file("file.is_directory", "is_directory", r"(?:The path .{1,300} is a directory|[^\n]{1,300} is a directory\b|\[Errno 21\])", 0.95),
     _file("file.too_large", "output_limit", r"(?:File content \([\d.,]+ ?\w+\) exceeds maximum|File too large to read at once)", 0.99),
+    _file("file.binary", "usage_error", r"(?:This tool cannot read binary files|Cannot (?:read|display) binary)", 0.95),
     _file("file.pattern", "usage_error", r"(?:regex parse error|ripgrep (?:error|failed)|rg: (?:regex parse error|unrecognized file type))", 0.95),
     rule("task.unknown_process", "usage_error", r"write_stdin failed: Unknown process id ", 0.97),
     rule("task.not_running", "usage_error", r"(?:Task|Shell) (?:\S{1,100} )?(?:is not running|not found)", 0.93),

@@ -198,12 +198,17 @@ _USER_WORDS = (
 )
 
 
+def words_at_rejection(context: SiteContext) -> str:
+    """Return what the user said when a call was rejected, or else the next prompt."""
+    found = (match[1] for pattern in _USER_WORDS if (match := pattern.search(context.site.message)))
+    return next(found, "") or context.user_words
+
+
 def from_user(context: SiteContext) -> Hint | None:
     """Quote the user at a rejected call; opt-in, because these are a person's words."""
     if context.site.blame != "user":
         return None
-    found = (match[1] for pattern in _USER_WORDS if (match := pattern.search(context.site.message)))
-    words = excerpt(_instructions(next(found, "") or context.user_words), 400)
+    words = excerpt(_instructions(words_at_rejection(context)), 400)
     return _hint(context, f"The user says: {words}", "user", "words_at_rejection") if words else None
 
 

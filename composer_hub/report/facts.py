@@ -13,11 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
-from composer_hub.actions import Action, action_at, actions_of
+from composer_hub.actions import Action, Actions, action_at, actions_of
+from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.find import find_errors
 from composer_hub.hints import write_hints
-from composer_hub.hints.context import steps_after
+from composer_hub.hints.context import context_of, steps_after
+from composer_hub.hints.writers import words_at_rejection
 from composer_hub.records import Step, ToolCall, Trace
 from composer_hub.report.causes import Cause, Causes, spelled
 from composer_hub.session import NO_USAGE, Session, Usage
@@ -26,6 +28,7 @@ MAX_WORDS = 3000
 """Characters of a call or a result that are kept: redaction sees them all, the page shows fewer."""
 MAX_TOLD = 400
 """Failures of a session whose words are kept."""
+MAX_REASON = 400
 MIN_SAID = 30  # characters of a reason that a rejection quotes
 MAX_EPISODE = 30
 """Steps after which a failed call counts as dropped."""
@@ -99,15 +102,15 @@ def facts_of(session: Session) -> SessionFacts:
     trace = session.trace
     calls = actions_of(trace, session.flags)
     if not session.is_prepared:
-        trace = write_hints(find_errors(session, calls), user_feedback=True, actions=calls)
+        trace = write_hints(find_errors(session, calls), actions=calls)
     usages = session.usages or (NO_USAGE,) * len(trace.steps)
     keys = session.keys or ("",) * len(trace.steps)
     at = seconds_of(str(trace.provenance.get("started_at") or ""))
     steps: list[StepFacts] = []
     num_told = 0
-    for step, key, usage, outcomes in zip(trace.steps, keys, usages, calls, strict=True):
+    for position, (key, usage) in enumerate(zip(keys, usages, strict=True)):
         at = seconds_of(usage.at) or at
-        steps.append(_step(trace, step, key, usage, at, outcomes, tell=num_told < MAX_TOLD))
+        steps.append(_step(trace, position, key, usage, at, calls, tell=num_told < MAX_TOLD))
         num_told += len(steps[-1].failures)
     causes = Causes(trace, calls, [step.at for step in steps], keys)
     return SessionFacts(
@@ -131,16 +134,16 @@ def facts_of(session: Session) -> SessionFacts:
     )
 
 
-def _step(
-    trace: Trace, step: Step, key: str, usage: Usage, at: float, outcomes: Sequence[Action], *, tell: bool
-) -> StepFacts:
-    reasons = {hint.call_id: hint.text for hint in step.hints if hint.writer == "user"}
+def _step(trace: Trace, position: int, key: str, usage: Usage, at: float, actions: Actions, *, tell: bool) -> StepFacts:
+    step, outcomes = trace.steps[position], actions[position]
     failures: list[Failure] = []
     for site in step.error_sites:
         if site.kind in RUNS or site.source == "critic":
             continue
         outcome = action_at(site, outcomes)
-        reason = reasons.get(site.call_id, "").removeprefix("The user says: ") if tell else ""
+        # A hint never repeats words of the failed call, but a reason usually does.
+        told = tell and site.blame == "user"
+        reason = excerpt(words_at_rejection(context_of(trace, position, site, actions)), MAX_REASON) if told else ""
         if reason and not (reason[:MIN_SAID] in site.message or (outcome and is_about(reason, outcome.call))):
             reason = ""  # the next prompt, which is about something else
         if site.blame == "user" and (said := next((one for one in failures if one.blame == "user"), None)):

@@ -91,6 +91,7 @@ HARNESS = [
     ("file.is_directory", "str_replace_editor", {"path": "/repo"}, "The path /repo is a directory and only the `view` command can be used on directories"),
     ("file.too_large", "Read", FILE, "File content (31337 tokens) exceeds maximum allowed tokens (25000). Please use offset and limit parameters"),
     ("file.too_large", "view", FILE, "File too large to read at once (33.0 KB). Consider using the grep tool to search within the file"),
+    ("file.binary", "read_file", {"path": "a.bin"}, "Error: Cannot read binary file a.bin."),
     ("file.pattern", "Grep", {"pattern": "("}, "rg: regex parse error:\n    (?:()\n unclosed group"),
     ("task.unknown_process", "write_stdin", {"session_id": 4}, "write_stdin failed: Unknown process id 4"),
     ("shell.timed_out", "Bash", {"command": "make"}, "Command timed out after 2m 0.0s\nbuilding…"),
