@@ -8,8 +8,10 @@ from pathlib import Path
 
 import click
 
+from composer_hub import extras
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import to_option
+from composer_hub.cli.train import NEEDED
 from composer_hub.output import Output
 
 
@@ -38,6 +40,7 @@ def evaluate(
     The result is written into the model's folder, or as one commit and tag to its repository. Other options go to the
     trainer, such as --temperature 0.7 or --use_vllm true.
     """
+    extras.need("Measuring a model", "train", *NEEDED)
     from composer_hub.train.checks import check_words, has_no_gpu
 
     if environment == "coding":

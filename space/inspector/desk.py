@@ -240,7 +240,7 @@ class ReviewDesk:
         self, place: dict[str, str], dataset: Dataset, token: str | None, want: tuple[str, ...]
     ) -> tuple[Html | None, Html | None]:
         rows = view_runs.rollouts(self.library, dataset)
-        first = next((row for row in rows if row["watched"] and row["num_hints"]), rows[0] if rows else None)
+        first = next((row for row in rows if row["num_hints"]), rows[0] if rows else None)
         id = place.get("rollout") or (first["trace_id"] if first else "")
         detail = None
         if "detail" in want:

@@ -1,12 +1,10 @@
-"""Rollouts of a training run: rewards in a list; one rollout beside the others of its prompt, and its tokens, out.
+"""Rollouts of a training run: rewards in a list; one rollout beside the others of its prompt out.
 
-`provenance` of a rollout holds rewards, advantage, what the environment tells about the episode, and, for the sampled
-few, one number per token of the completion.
+`provenance` of a rollout holds its rewards, its advantage and what the environment tells about the episode.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
@@ -25,13 +23,6 @@ MAX_ROLLOUTS = 2_000
 MAX_BESIDE = 8
 MAX_TURNS = 40  # of a rollout beside others
 MAX_FINDINGS = 50
-MAX_TOKENS = 4_000
-STEPS = 6  # shades of a heat-map, to each side
-_MAPS = (
-    ("divergence", "token_divergence", "Divergence between student and hinted teacher"),
-    ("uplift", "token_uplift", "Log-probability with the hint minus without"),
-    ("advantage", "token_advantage", "Advantage"),
-)
 # An episode also holds the files after each call, which are long.
 _LIGHT = """
     select trace_id, len(steps) as num_turns,
@@ -43,8 +34,7 @@ _LIGHT = """
            md5(coalesce(provenance->>'$.prompt_ids', trace_id)) as prompt,
            json_object('task_id', provenance->>'$.episode.task_id', 'hack', provenance->'$.episode.hack',
                        'reward', provenance->'$.episode.reward',
-                       'visible_reward', provenance->'$.episode.visible_reward') as episode,
-           coalesce(json_array_length(provenance, '$.token_advantage'), 0) > 0 as watched
+                       'visible_reward', provenance->'$.episode.visible_reward') as episode
     from read_parquet(?) order by policy_step, prompt, trace_id limit ?
 """
 
@@ -108,8 +98,7 @@ def run_list(rows: Sequence[Row], place: Place, current: str) -> Html:
 
 def _item(row: Row, place: Place, current: str) -> Html:
     text = f"{row['environment'] or 'rollout'} · {row['num_turns']} turns · advantage {number(row['advantage'], 2)}"
-    token = badge("tokens", "info", "the trainer looked at each token") if row["watched"] else None
-    return item(place, "rollout", row["trace_id"], [*_badges(row), token], line(text), current=current)
+    return item(place, "rollout", row["trace_id"], _badges(row), line(text), current=current)
 
 
 def _badges(row: Row) -> list[Html | None]:
@@ -126,7 +115,7 @@ def _badges(row: Row) -> list[Html | None]:
 
 
 def run_detail(trace: Row, beside: Sequence[tuple[Row, Sequence[Row]]], place: Place) -> Html:
-    """Return one rollout: the others of its prompt, the monitor, the hints' effect, token maps, the conversation.
+    """Return one rollout: the others of its prompt, the monitor, its hints, the conversation.
 
     `beside` has the rollouts of its policy step and prompt, itself among them, each with its steps.
     """
@@ -155,7 +144,6 @@ def run_detail(trace: Row, beside: Sequence[tuple[Row, Sequence[Row]]], place: P
         _beside(beside, trace["trace_id"], place),
         card("Monitor", finding_list(findings_of(own))),
         _turns(trace),
-        _heat(known),
         card("Conversation", conversation(trace["messages"])),
         data_rollout=trace["trace_id"],
         aria_label="Rollout",
@@ -187,71 +175,13 @@ def _beside(beside: Sequence[tuple[Row, Sequence[Row]]], current: str, place: Pl
 
 
 def _turns(trace: Row) -> Html | None:
-    known = trace["provenance"]
-    uplift, logps, spans = (known.get(name) or [] for name in ("token_uplift", "logps", "turns"))
     rows = [
         (
             f"{place + 1}",
             [error_badge(site["kind"], site["blame"]) for site in step["error_sites"]],
             [h("span", hint["text"]) for hint in step["hints"]] or "no hint",
-            probability(logps, uplift, spans[place]) if place < len(spans) else "-",
         )
         for place, step in enumerate(trace["steps"])
         if step["error_sites"] or step["hints"]
     ]
-    effect = "probability per token of the action: before → after the hint"
-    shown = table("Turns with errors", ("turn", "error", "hint", effect), rows, {effect})
-    return card("Hints and their effect", shown) if rows else None
-
-
-def probability(logps: Sequence[float | None], uplift: Sequence[float | None], span: Sequence[int]) -> str:
-    """Return the mean probability of a turn's tokens when sampled, and with the hint in the prompt."""
-    start, stop = span
-    both = [
-        (before, change)
-        for before, change in zip(logps[start:stop], uplift[start:stop], strict=False)
-        if before is not None and change is not None
-    ]
-    if both:
-        before = sum(one for one, _ in both) / len(both)
-        change = sum(one for _, one in both) / len(both)
-        return f"{math.exp(before):.3f} → {math.exp(min(0.0, before + change)):.3f}"
-    known = [change for change in uplift[start:stop] if change is not None]
-    # Without the probabilities of the policy, their ratio is still known.
-    return f"x {math.exp(sum(known) / len(known)):.2f}" if known else "not measured"
-
-
-def _heat(known: Row) -> Html:
-    ids, texts, mask = (known.get(name) or [] for name in ("completion_ids", "token_texts", "tool_mask"))
-    measured = [(name, title, known.get(column) or []) for name, column, title in _MAPS]
-    maps = [one for one in measured if any(value is not None for value in one[2])]
-    if not maps:
-        return card("Tokens", h("p", "The trainer did not look at the tokens of this rollout.", cls="quiet"))
-    tabs = [
-        h("button", name, type="button", data_map=name, aria_pressed="true" if at == 0 else "false", title=title)
-        for at, (name, title, _) in enumerate(maps)
-    ]
-    views = []
-    for at, (name, title, values) in enumerate(maps):
-        scale = max((abs(value) for value in values if value is not None), default=0.0) or 1.0
-        tokens = [
-            _token(
-                texts[place] if place < len(texts) else f"#{id} ",
-                values[place] if place < len(values) else None,
-                scale,
-                sampled=place >= len(mask) or bool(mask[place]),
-            )
-            for place, id in enumerate(ids[:MAX_TOKENS])
-        ]
-        note = h("p", f"{title}; the darkest shade is ±{number(scale)}. Tokens of tools are gray.", cls="quiet")
-        views.append(h("div", note, h("p", tokens, cls="tokens", tabindex="0"), data_heat=name, hidden=at > 0))
-    cut = h("p", f"{len(ids) - MAX_TOKENS:,} more tokens", cls="quiet") if len(ids) > MAX_TOKENS else None
-    return card("Tokens", h("div", tabs, cls="toggle", role="group", aria_label="Map"), views, cut)
-
-
-def _token(text: str, value: float | None, scale: float, *, sampled: bool) -> Html:
-    if value is None:
-        return h("span", text, cls="" if sampled else "tool-token")
-    shade = min(STEPS, round(abs(value) / scale * STEPS))
-    side = "up" if value >= 0 else "down"
-    return h("span", text, cls=f"heat {side}{shade}", title=number(value))
+    return card("Turns with errors", table("Turns with errors", ("turn", "error", "hint"), rows)) if rows else None

@@ -194,7 +194,7 @@ async function move(by) {
 // Keys that scroll reach the detail wherever the focus is, unless something in it takes them.
 function scrolls(event) {
   const detail = $("#detail");
-  const takes = event.key === " " ? "button, summary, pre, .scroll, .tokens" : "pre, .scroll, .tokens";
+  const takes = event.key === " " ? "button, summary, pre, .scroll" : "pre, .scroll";
   if (matchMedia("(max-width: 820px)").matches || event.target.closest(takes)) return false;
   const screen = detail.clientHeight - 80;
   const by = { PageDown: screen, PageUp: -screen, " ": event.shiftKey ? -screen : screen, ArrowDown: 60, ArrowUp: -60 }[event.key];
@@ -528,12 +528,6 @@ function showPrompt(which) {
   for (const button of $$("[data-prompt]", card)) button.setAttribute("aria-pressed", String(button.dataset.prompt === next));
 }
 
-function showMap(button) {
-  const card = button.closest("section");
-  for (const other of $$("[data-map]", card)) other.setAttribute("aria-pressed", String(other === button));
-  for (const map of $$("[data-heat]", card)) map.hidden = map.dataset.heat !== button.dataset.map;
-}
-
 // --------------------------------------------------------------------------------------------------------------- events
 
 document.addEventListener("click", (event) => {
@@ -553,7 +547,6 @@ document.addEventListener("click", (event) => {
   else if (data.more) showMore(target);
   else if (data.earlier) showEarlier(target);
   else if (data.prompt) showPrompt(data.prompt);
-  else if (data.map) showMap(target);
   else if (data.context) toggleContext();
   else if (data.start) $("#edited").value = startingEdit(data.start);
   else if ("unfold" in data) target.setAttribute("aria-expanded", String(target.closest(".verdict").classList.toggle("unfolded")));

@@ -20,7 +20,7 @@ def test_the_demo_runs_from_sessions_to_a_model_and_needs_an_empty_folder(
     assert run.returncode == exits.DONE, run.stderr
     lines = ["steps 31, traces 3", "exit code 5", "rejected:", "chosen:", "The line is whole"]
     if all(importlib.util.find_spec(name) for name in ("torch", "trl", "peft")):
-        lines += ["sites lowered raised lifting", "step 12 of 12: loss", "parameters from me/demo-model"]
+        lines += ["sites failed worked margin control", "step 12 of 12: loss", "parameters from me/demo-model"]
         lines += [
             "policy, hint, replay", "-step-12", "me/demo-model run-", "pairs me/demo-pairs v1.0.0", "a trained model",
         ]  # fmt: skip

@@ -87,7 +87,7 @@ def trace(number: int) -> Trace:
 
 
 def rollout(number: int) -> Trace:
-    """Return a rollout whose tokens were looked at."""
+    """Return a rollout with an episode."""
     one = trace(1000 + number)
     return replace(
         one,
@@ -108,10 +108,6 @@ def rollout(number: int) -> Trace:
             "completion_ids": [1, 2, 3],
             "tool_mask": [1, 0, 1],
             "logps": [-0.5, -0.1, -2.0],
-            "token_divergence": [0.1, None, 0.9],
-            "token_uplift": [0.5, None, -0.2],
-            "token_advantage": [0.5, None, 0.5],
-            "token_texts": [any_payload(), any_payload(), any_payload()],
             "turns": [[0, 2], [2, 3]],
         },
     )

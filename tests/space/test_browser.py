@@ -354,16 +354,6 @@ def test_the_hint_is_at_its_place_in_the_teachers_prompt_alone(open_page: Open, 
     assert page.locator(".inserted").is_visible()
 
 
-def test_tokens_are_colored_by_what_the_trainer_measured(open_page: Open, space: str, published: Published) -> None:
-    page = open_page(f"{space}?dataset={published.rollouts}")
-    assert page.evaluate("document.body.dataset.view") == "runs"
-    assert page.locator("[data-heat=divergence] .up6").count() == 1
-    page.click("[data-map=uplift]")
-    assert page.locator("[data-heat=uplift] .down2").is_visible()
-    assert not page.locator("[data-heat=divergence]").is_visible()
-    assert "0.607 → 1.000" in page.inner_text("#detail table")
-
-
 def test_versions_are_compared_by_step(open_page: Open, space: str) -> None:
     page = open_page(f"{space}?view=overview&base=v1.0.0")
     assert "1 added, 1 removed, 0 changed" in page.inner_text(".changes-card")

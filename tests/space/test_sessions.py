@@ -158,7 +158,7 @@ def rollout(id: str, prompt: str = "p", step: int = 1, **episode: Any) -> dict[s
     """Return a rollout of the list."""
     return {
         "trace_id": id, "policy_step": step, "prompt": prompt, "advantage": float(len(id)), "rewards": {"tests": 1.0},
-        "num_sites": 0, "num_hints": 0, "num_turns": 1, "environment": "coding", "watched": False, "episode": episode,
+        "num_sites": 0, "num_hints": 0, "num_turns": 1, "environment": "coding", "episode": episode,
     }  # fmt: skip
 
 

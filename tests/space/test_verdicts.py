@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from datasets import load_dataset
-from huggingface_hub import CommitOperationAdd, HfApi
+from huggingface_hub import CommitOperationAdd, DatasetCard, HfApi
 from huggingface_hub.utils import httpx
 from inspector import verdicts
 
@@ -300,7 +300,10 @@ def test_merged_verdicts_become_the_next_version_and_a_config_that_loads(
     local = [str(where.fetch(repo, version.revision, path)) for path in files]
     copy = tmp_path / "copy"
     (copy / "verdicts/ada").mkdir(parents=True)
-    (copy / "README.md").write_text(card.read_text())
+    # A copy without the rows: `load_dataset` looks for the files of every config.
+    whole = DatasetCard(card.read_text())
+    whole.data.configs = [config for config in whole.data.to_dict()["configs"] if config["config_name"] == "verdicts"]
+    whole.save(copy / "README.md")
     # An earlier version knew fewer columns.
     old = {"verdict_id": "v", "pair_id": "p", "verdict": "reject", "edited_chosen": [], "reviewer": "ada"}
     (copy / "verdicts/ada/0-old.jsonl").write_text(json.dumps(old) + "\n")

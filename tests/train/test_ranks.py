@@ -48,7 +48,7 @@ def test_a_rank_without_sites_does_not_stop_the_other(parts: dict[str, Any], tea
 def test_both_ranks_log_the_same(parts: dict[str, Any], teacher: str) -> None:
     found = parts[teacher]
     assert found["same_names"]
-    assert {"channel/hint/uplift/template", "channel/hint/grad_share"} <= set(found["metrics"])
+    assert {"channel/hint/uplift/quoted", "channel/hint/grad_share"} <= set(found["metrics"])
 
 
 def test_looking_does_not_change_the_weights_of_two_ranks(parts: dict[str, Any]) -> None:

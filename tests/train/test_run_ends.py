@@ -81,7 +81,7 @@ def test_a_run_that_preflight_and_sigterm_have_interrupted_ends_with_the_same_we
     assert run(parse([*words, "--preflight_only", "true"])) == folder
     assert Container.num_running == 0
     table = capsys.readouterr().out
-    assert "lifting" in table
+    assert "margin" in table
     assert not list(folder.glob("checkpoint-*")) + list(folder.glob("rollouts/*"))
 
     with pytest.raises(exits.Stopped, match=r"SIGTERM ended the run at step 1 of 4"):

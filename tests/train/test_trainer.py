@@ -102,7 +102,7 @@ def test_a_teacher_row_ends_with_the_tokens_that_the_student_wrote(generated: An
 
 
 def test_a_truncated_rollout_that_does_not_count_has_no_hint(make_trainer: Any) -> None:
-    trainer = make_trainer(alpha_sdpo=0.5, max_completion_length=15, mask_truncated_completions=True)
+    trainer = make_trainer(alpha_sdpo=0.5, max_completion_length=45, mask_truncated_completions=True)
     batch = batch_of(trainer)
     left_out = batch["completion_mask"].sum(1) == 0
     found = [trainer.hinter.sites(rollout) for rollout in trainer._rollouts]
