@@ -22,7 +22,7 @@ from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.rules import EVERYWHERE
 from composer_hub.harnesses import keeps_cwd
 from composer_hub.hints.context import SiteContext, context_of
-from composer_hub.hints.corrections import complaint_of, is_other_path
+from composer_hub.hints.corrections import complaint_of, is_destructive, is_other_path
 from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
 from composer_hub.report.projects import folded
 
@@ -372,18 +372,6 @@ def missing_programs(outcome: Action, recent: Iterable[ToolCall]) -> set[str]:
     if "PATH=" in calls:
         return set()
     return {name for name in names if re.search(rf"(?<![\w./-]){re.escape(name)}(?![\w.-])", calls)}
-
-
-_DESTRUCTIVE = frozenset("rm rmdir shred truncate dd kill pkill killall mkfs sudo chmod chown unlink".split())
-_DESTROYING = frozenset((
-    "--hard --force -f -D -delete --delete clean prune drop --force-with-lease --no-verify --theirs --ours -rf --help "
-    "-h help reset checkout restore destroy uninstall --break-system-packages --yolo --dangerously-skip-permissions"
-).split())  # fmt: skip
-
-
-def is_destructive(command: SimpleCommand) -> bool:
-    """Tell whether a command removes work, skips a check, or only asks for help: never a fix."""
-    return command.program in _DESTRUCTIVE or bool(_DESTROYING & set(command.words[1:]))
 
 
 def names_of(command: SimpleCommand) -> Iterator[str]:
