@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 STATE, TOKEN, LOCK, START_LOCK, LOG = "server.json", "token", "server.lock", "start.lock", "server.log"
 START_SECONDS = 120.0
+_END_SIGNALS = [getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)]
 _GRACE_SECONDS = 5
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 
@@ -76,7 +77,7 @@ class RunningHub:
 def serve(
     settings: Settings, accounts: Accounts, announce: Callable[[RunningHub], None] = lambda running: None
 ) -> None:
-    """Serve in this process until SIGINT or SIGTERM; `announce` is called once, when requests are answered."""
+    """Serve in this process until SIGINT, SIGTERM or SIGHUP; `announce` is called once, when requests are answered."""
     import uvicorn
 
     from composer_hub.local_hub.app import PATIENCE, App, make_hub, open_store
@@ -97,7 +98,9 @@ def serve(
 
         @contextlib.contextmanager
         def capture_signals(self) -> Iterator[None]:
-            before = {number: signal.signal(number, self.handle_exit) for number in (signal.SIGINT, signal.SIGTERM)}
+            # A handler that raises inside the event loop can lose the end of a job, for which the server then waits.
+            heard = [number for number in _END_SIGNALS if signal.getsignal(number) != signal.SIG_IGN]
+            before = {number: signal.signal(number, self.handle_exit) for number in heard}
             yield
             for number, handler in before.items():
                 signal.signal(number, handler)

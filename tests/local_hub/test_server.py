@@ -7,6 +7,7 @@ import json
 import os
 import random
 import resource
+import signal
 import socket
 import stat
 import subprocess
@@ -48,6 +49,14 @@ def test_a_folder_is_served_by_one_process_and_is_free_again_after_its_end_or_it
             start_server(tmp_path, QUICK)
     assert server.process.returncode == 0
     assert find_running(tmp_path) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_does_not_break_into_the_event_loop(tmp_path: Path, number: int) -> None:
+    with start_server(tmp_path, QUICK) as server:
+        os.kill(server.process.pid, number)
+        assert server.process.wait(600) == 0
+    assert "Traceback" not in (tmp_path / "server.log").read_text()
 
 
 def test_two_callers_at_once_share_one_embedded_hub(tmp_path: Path) -> None:
