@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -86,8 +87,8 @@ def load_object(name: str, noun: str) -> Any:
     if not attribute:
         raise exits.UsageError(f"{name!r} is not an import path. Write the {noun} as pkg.module:name.")
     # The environments and rewards of a run are often beside its script.
-    if "" not in sys.path:
-        sys.path.insert(0, "")
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.insert(0, here)
     try:
         return functools.reduce(getattr, attribute.split("."), importlib.import_module(module))
     except (ImportError, AttributeError) as error:
