@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,14 +15,17 @@ for name, value in {"TRL_EXPERIMENTAL_SILENCE": "1", "OMP_NUM_THREADS": "1"}.ite
 
 
 @pytest.fixture(scope="session")
-def world() -> Any:
-    """Return `(model, tokenizer)`; take a copy of the model before training it."""
+def world() -> Iterator[Any]:
+    """Yield `(model, tokenizer)`; take a copy of the model before training it."""
     torch = pytest.importorskip("torch")
     pytest.importorskip("trl")
     from composer_hub.train.tiny import small_model
 
     torch.set_num_threads(1)
-    return small_model()
+    model, tokenizer = small_model()
+    yield model, tokenizer
+    for (name, value), start in zip(model.named_parameters(), small_model()[0].parameters(), strict=True):
+        assert torch.equal(value, start), f"a test changed {name} of the model that all tests share"
 
 
 @pytest.fixture(scope="session")

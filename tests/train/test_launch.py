@@ -45,7 +45,7 @@ def endless(world: Any, shelf: Path, name: str, num_processes: int) -> list[str]
 
 
 def begun(process: subprocess.Popen[str], folder: Path, num_processes: int) -> None:
-    until = time.monotonic() + 200
+    until = time.monotonic() + 600
     last = f"rollouts/rank{num_processes - 1:03}*"
     while not list(folder.glob(last)) and process.poll() is None and time.monotonic() < until:
         time.sleep(0.1)
