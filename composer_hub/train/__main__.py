@@ -29,9 +29,9 @@ def listen() -> None:
 
 
 def _leave(number: int, _: Any) -> None:
-    """End a program that has not begun: imports of some seconds would print a traceback."""
+    """End a program that has not begun. An exception in the middle of an import may be printed, or caught and lost."""
     os.write(2, b"train: ended before anything was begun.\n")  # a print must not be entered twice
-    raise SystemExit(exits.INTERRUPTED if number == signal.SIGINT else exits.STOPPED)
+    os._exit(exits.noted(lambda: exits.INTERRUPTED if number == signal.SIGINT else exits.STOPPED))
 
 
 if __name__ == "__main__":

@@ -120,7 +120,7 @@ def test_hostile_words_in_the_address_and_in_the_search_are_values(open_page: Op
         wait_for(page, "(value) => new URLSearchParams(location.search).get('q') === value", payload)
     kind, id = quote(PAYLOADS[0]), quote(PAYLOADS[4])
     page.goto(f"{space}?error_kind={kind}&pair={id}")
-    assert "No such pair" in page.inner_text("#detail")
+    page.wait_for_selector("#detail:has-text('No such pair')")
 
 
 def test_a_line_of_ten_million_characters_costs_a_page_little_and_is_fetched_in_pieces(
