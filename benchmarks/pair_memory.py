@@ -54,6 +54,7 @@ def build(way: str, num_pairs: int, folder: Path) -> None:
     """Build and publish the pairs, and print peak memory, CPU seconds and the number of pairs."""
     from composer_hub import hub, pairs
     from composer_hub.pairs.consensus import build_pairs
+    from composer_hub.pairs.rows import PairOptions
     from composer_hub.pairs.tables import pairs_table
 
     recorded = pairs.RecordedVotes(folder)
@@ -64,7 +65,7 @@ def build(way: str, num_pairs: int, folder: Path) -> None:
     else:
         made = [
             pair for trace in traces(num_pairs)
-            for pair in build_pairs(trace, recorded.of(trace.trace_id), max_tokens=0)[0]
+            for pair in build_pairs(trace, recorded.of(trace.trace_id), options=PairOptions(max_tokens=0))[0]
         ]  # fmt: skip
         tables = [pairs_table(made, {pair.trace_id: "train" for pair in made})]
         card = hub.Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})

@@ -268,6 +268,10 @@ class Pair:
     repository: str = ""
     num_left_out: int = 0  # messages that the window of the prompt leaves out
     num_tokens: int = 0  # of prompt, tools and the longer answer, estimated
+    num_shortened: int = 0  # messages of the window whose middle is missing
+    supported: bool = True  # the prompt shows every text that `chosen` replaces and every file that it names
+    student_did_later: bool = False  # it takes the chosen action within the next steps, and did nothing wrong here
+    bookkeeping: bool = False  # a side only keeps lists: to-dos, tools, titles
 
 
 @dataclass(frozen=True, slots=True)

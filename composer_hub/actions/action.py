@@ -49,7 +49,7 @@ class Action:
 
     @cached_property
     def family(self) -> str:
-        """The family of the tool: shell, edit, read, web, agent, ask, poll, finish, script or other."""
+        """The family of the tool: shell, edit, read, web, agent, ask, poll, bookkeeping, finish, script or other."""
         return family_of_tool(self.call.name, self.call.arguments)
 
     @cached_property

@@ -1,7 +1,7 @@
 """One table of tools: a call's name and arguments, as any harness spells them -> what the tool does.
 
-- `family_of_tool`: shell, edit, read, web, agent, ask, poll, finish, script or other. Hints and error rules ask for
-  this.
+- `family_of_tool`: shell, edit, read, web, agent, ask, poll, bookkeeping, finish, script or other. Hints and error
+  rules ask for this.
 - `kind_of`: one kind of tool that many harnesses have (`read`, `search`, `patch`, …), else the name itself.
 - `known_tool`: the kind with its canonical arguments, if every argument of the call is known. Normal forms are made of
   these; any other call is compared argument by argument.
@@ -239,6 +239,13 @@ TOOLS: tuple[Tool, ...] = (
         _names(
             "bashoutput taskoutput agentoutputtool write_stdin wait wait_agent killshell kill_bash taskstop sleep "
             "command_status monitor"
+        ),
+    ),
+    Tool(
+        "bookkeeping",
+        _names(
+            "todowrite todoread todo_write todo_read write_todos read_todos update_plan manage_todo_list "
+            "update_todo_list taskcreate taskupdate tasklist taskget toolsearch tool_search report_intent set_title"
         ),
     ),
     Tool("finish", _names("submit finish exit attempt_completion complete_task exit_forfeit task_complete")),

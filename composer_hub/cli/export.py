@@ -48,7 +48,7 @@ def export(
     or each pair, becomes a row of `<split>.parquet`. For sft, each trace becomes a row of tokens, with a mask that
     leaves out turns that were the model's mistake.
     """
-    chosen = _tokenizer(tokenizer)
+    chosen = chat_tokenizer(tokenizer)
     version = load(destination(origin), ref)
     with out.progress("writing", version.num_rows(source_config(version, format_))) as bar:
         counts = write(
@@ -61,8 +61,9 @@ def export(
         out.note(f"SFTTrainer cuts rows at SFTConfig(max_length=1024) by default: set it to {length}.")
 
 
-def _tokenizer(model: str | None) -> Any:
-    if model is None:
+def chat_tokenizer(model: str | None) -> Any:
+    """Load what --tokenizer names, None if it names nothing."""
+    if not model:
         return None
     extras.need("--tokenizer", "train", "transformers")
     from transformers import AutoTokenizer

@@ -10,6 +10,7 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.executed import execute
+from composer_hub.cli.export import chat_tokenizer
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.pair_versions import apply_verdicts, counts_text, diff
@@ -19,6 +20,7 @@ from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.hub import destination, load
 from composer_hub.output import Output, plural
 from composer_hub.pairs import Metric, PairOptions, Policy, RecordedVotes, draft, make, report_markdown
+from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import to_row
 from composer_hub.replay import purchase_of
@@ -45,7 +47,14 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
     type=click.IntRange(min=0),
     default=MAX_TOKENS,
     show_default=True,
-    help="Window of prompt, tools and answer, in estimated tokens (0: whole prompts).",
+    help="Window of prompt, tools and answer, in tokens (0: whole prompts).",
+)
+@click.option("--tokenizer", metavar="MODEL", help="Model or folder whose tokenizer counts the tokens (an estimate).")
+@click.option(
+    "--keep",
+    multiple=True,
+    type=click.Choice(ASIDE),
+    help="Keep pairs that are left out otherwise; their column says why. May be given again.",
 )
 @click.option("--license", "license_", default="other", show_default=True, help="License of the pair set.")
 @sharding_options
@@ -57,6 +66,8 @@ def build(
     policy_changes: dict[str, Any],
     with_prose: bool,
     max_tokens: int,
+    tokenizer: str | None,
+    keep: tuple[str, ...],
     license_: str,
     spread: Spread,
     publication: Publication,
@@ -66,11 +77,12 @@ def build(
 
     The policy is the one of the run, with the options given here. Votes that cannot answer it are refused.
     """
+    counting = chat_tokenizer(tokenizer)
     votes = RecordedVotes(folder)
     policy = dataclasses.replace(votes.poll.policy if votes.poll else Policy(), **policy_changes)
     source = load(publication.destination, traces)
     sharding = spread.sharding(out, publication.destination, folder, 0)
-    made = make(source, votes, PairOptions(policy, with_prose, max_tokens), sharding=sharding)
+    made = make(source, votes, PairOptions(policy, with_prose, max_tokens, counting, keep), sharding=sharding)
     if votes.unused:
         out.note(f"Left out: votes of {plural(len(votes.unused), 'trace')} missing from {source.repo} {source.tag}.")
     with made.plans.until_published():

@@ -121,7 +121,7 @@ def _flagged(outcome: Action) -> bool | None:
 
 def _exit_code(outcome: Action) -> int | None:
     # A file that a read tool shows may quote a harness; only what runs commands has an exit code.
-    if outcome.family not in ("shell", "poll", "other", "edit"):
+    if outcome.family not in ("shell", "poll", "bookkeeping", "other", "edit"):
         return None
     return exit_code_in(outcome.content or "")
 
@@ -181,7 +181,7 @@ def _may_hold(rule: ErrorRule, family: str, text: str) -> bool:
         return text.lstrip().startswith("<tool_use_error>")
     if rule.families == "file":
         return family not in ("shell", "poll", "web", "agent")
-    return rule.families == "any" or family in ("shell", "poll", "other")
+    return rule.families == "any" or family in ("shell", "poll", "bookkeeping", "other")
 
 
 def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:

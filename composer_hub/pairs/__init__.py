@@ -7,7 +7,7 @@ version = pairs.draft(made, "my-pairs")
 hub.publish(hub.destination("local"), "me/my-pairs", version.tables, version.card, lineage=version.lineage)
 """
 
-from composer_hub.pairs.build import PairOptions, PairSet, make
+from composer_hub.pairs.build import PairSet, make
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.dataset import draft, merged_verdicts, reviewed_draft
 from composer_hub.pairs.executed import executed_draft, executed_numbers, executed_text
@@ -15,7 +15,7 @@ from composer_hub.pairs.policy import PanelTeacher, Policy, PolicyError, Poll, P
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.report import Metric, report_rows
 from composer_hub.pairs.report_card import report_markdown
-from composer_hub.pairs.rows import split_of
+from composer_hub.pairs.rows import PairOptions, split_of
 from composer_hub.pairs.verdicts import PairsDiff, Verdict, VerdictError, apply_verdicts, diff_pairs, read_verdicts
 from composer_hub.pairs.votes import GivenVotes, RecordedVotes, Votes, VotesError
 

@@ -5,28 +5,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 from composer_hub import exits
 from composer_hub.hub import Version
 from composer_hub.pairs.consensus import TracePairs, parts
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import BallotSummary
+from composer_hub.pairs.rows import PairOptions
 from composer_hub.pairs.sharding import parts_over_shards
 from composer_hub.pairs.spool import Spool, SpooledPairs
 from composer_hub.pairs.votes import GivenVotes, Votes
-from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import Trace, Vote
 from composer_hub.shards import Plans, Sharding
-
-
-@dataclass(frozen=True, slots=True)
-class PairOptions:
-    """How votes become pairs."""
-
-    policy: Policy | None = None  # None: the policy that the votes were collected for
-    with_prose: bool = False  # keep the words beside the calls in chosen and rejected
-    max_tokens: int = MAX_TOKENS  # the window of prompt, tools and answer, in estimated tokens; 0: whole prompts
 
 
 @dataclass
@@ -40,7 +30,7 @@ class PairSet:
     drops: Counter[str] = field(default_factory=Counter)  # reason -> steps that gave no pair
     summaries: Spool[BallotSummary] = field(default_factory=Spool)
     num_traces: int = 0  # that have votes
-    num_cut: int = 0  # pairs whose window lacks messages
+    num_cut: int = 0  # pairs whose window lacks messages or parts of them
     num_too_long: int = 0  # pairs that are longer than the window even so
     teachers: set[str] = field(default_factory=set)
     price_stamps: set[str] = field(default_factory=set)
@@ -60,7 +50,7 @@ class PairSet:
                 continue
             seen.add(key)
             self.pairs.append(row, outline)
-            self.num_cut += outline.num_left_out > 0
+            self.num_cut += outline.num_left_out > 0 or outline.num_shortened > 0
             self.num_too_long += 0 < self.options.max_tokens < outline.num_tokens
         for summary in part.summaries:
             self.summaries.append(summary)
@@ -85,12 +75,11 @@ def make(
     if poll:
         poll.check(policy)
     made, seen = PairSet(policy, options, source), set[bytes]()
-    shape: Any = {"with_prose": options.with_prose, "max_tokens": options.max_tokens}
     if sharding is None:
         stream = traces.records(Trace, "traces") if isinstance(traces, Version) else traces
-        found = parts(((trace, source.of(trace.trace_id)) for trace in stream), policy, **shape)
+        found = parts(((trace, source.of(trace.trace_id)) for trace in stream), policy, options)
     elif isinstance(traces, Version):
-        found = parts_over_shards(traces, source, policy, sharding, made.plans, **shape)
+        found = parts_over_shards(traces, source, policy, sharding, made.plans, options)
     else:
         raise exits.UsageError("Pairs over shards need a published version of traces: publish them first.")
     for part in found:

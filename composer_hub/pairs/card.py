@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from composer_hub.actions.tools import family_of_tool
 from composer_hub.money import show_usd
 from composer_hub.output import plural
 from composer_hub.pairs.policy import PanelTeacher, Policy, Poll
@@ -25,10 +26,12 @@ TELLING = (0.3, 0.7)
 
 
 def example(outlines: Iterable[Pair], pairs: Iterable[Pair]) -> str:
-    """Show the pair that most teachers agree on, and of those the shortest; only its prompt comes from `pairs`."""
+    """Show an edit or a command that most teachers agree on, the shortest such; only its prompt comes from `pairs`."""
 
-    def rank(one: Pair) -> tuple[int, int, str]:
-        return -one.num_agree, len(_calls(one.rejected)) + len(_calls(one.chosen)), one.pair_id
+    def rank(one: Pair) -> tuple[bool, int, int, str]:
+        families = {family_of_tool(call.name, call.arguments) for side in one.chosen for call in side.tool_calls}
+        acts = bool(families & {"edit", "shell"})
+        return not acts, -one.num_agree, len(_calls(one.rejected)) + len(_calls(one.chosen)), one.pair_id
 
     best = min(outlines, key=rank, default=None)
     pair = next((one for one in pairs if best and one.pair_id == best.pair_id), None)

@@ -16,9 +16,11 @@ from composer_hub.actions.forms import same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import BallotSummary, summary_of
-from composer_hub.pairs.rows import duplicate_key, pair_row, published_tools, split_of
-from composer_hub.pairs.windows import MAX_TOKENS
+from composer_hub.pairs.rows import PairOptions, duplicate_key, pair_row, published_tools, reason_aside, split_of
 from composer_hub.records import Pair, Trace, Vote, num_prompt_chars, to_row
+
+LATER = 10
+"""Steps in which the student may still take the action that the teachers choose now."""
 
 
 def build_pairs(
@@ -26,16 +28,15 @@ def build_pairs(
     votes: Iterable[Vote],
     *,
     policy: Policy | None = None,
-    with_prose: bool = False,
-    max_tokens: int = MAX_TOKENS,
+    options: PairOptions | None = None,
 ) -> tuple[list[Pair], Counter[str]]:
     """Return the pairs of a trace in the order of its steps, and the reasons why its other steps gave none.
 
-    Prompts are windows of `max_tokens`, or whole with 0.
+    It leaves none aside: `make` does.
     """
     policy = policy or Policy()
     cast_ballots = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
-    pairs, drops = pairs_from(cast_ballots, policy=policy, with_prose=with_prose, max_tokens=max_tokens)
+    pairs, drops = pairs_from(cast_ballots, policy, options or PairOptions())
     return list(pairs.values()), drops
 
 
@@ -51,15 +52,17 @@ class TracePairs:
     num_votes: int
 
 
-def parts(
-    voted: Iterable[tuple[Trace, Sequence[Vote]]], policy: Policy, *, with_prose: bool, max_tokens: int
-) -> Iterator[TracePairs]:
+def parts(voted: Iterable[tuple[Trace, Sequence[Vote]]], policy: Policy, options: PairOptions) -> Iterator[TracePairs]:
     """Yield what each trace with votes gives."""
     for trace, votes in voted:
         if not votes:
             continue
         counted = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
-        pairs, drops = pairs_from(counted, policy=policy, with_prose=with_prose, max_tokens=max_tokens)
+        pairs, drops = pairs_from(counted, policy, options)
+        for key, pair in list(pairs.items()):
+            if reason := reason_aside(pair, options.keep):
+                drops[reason] += 1
+                del pairs[key]
         split = {"split": split_of(trace)}
         yield TracePairs(
             [(key, to_row(pair) | split, replace(pair, prompt=(), tools=())) for key, pair in pairs.items()],
@@ -72,11 +75,7 @@ def parts(
 
 
 def pairs_from(
-    cast_ballots: Sequence[Ballot],
-    *,
-    policy: Policy,
-    with_prose: bool = False,
-    max_tokens: int = MAX_TOKENS,
+    cast_ballots: Sequence[Ballot], policy: Policy, options: PairOptions
 ) -> tuple[dict[bytes, Pair], Counter[str]]:
     """Return the pairs of one trace's ballots by the key of their content, so that copies can be told."""
     pairs: dict[bytes, Pair] = {}
@@ -85,14 +84,18 @@ def pairs_from(
         return pairs, drops
     prices = _mean_prices(cast for ballot in cast_ballots for cast in ballot.casts)
     tools = published_tools(cast_ballots[0].trace)
-    for ballot in cast_ballots:
+    for at, ballot in enumerate(cast_ballots):
         winners, reason = consensus(ballot, policy)
         if not winners:
             drops[reason] += 1
             continue
         medoid = _medoid(winners, prices)
+        later = (one.form for one in cast_ballots[at + 1 : at + 1 + LATER])
+        # After a failure of its own, the student's later action is a repair, and no matter of order.
+        was_wrong = any(site.blame == "model" for site in ballot.step.error_sites)
+        did_later = not was_wrong and any(same(medoid.form, form, policy.agree_level) for form in later)
         pair = pair_row(
-            ballot, winners, medoid, tools=tools, level=policy.agree_level, with_prose=with_prose, max_tokens=max_tokens
+            ballot, winners, medoid, tools=tools, level=policy.agree_level, options=options, did_later=did_later
         )
         key = bytes.fromhex(duplicate_key(pair))
         if key in pairs:

@@ -16,7 +16,7 @@ from composer_hub.pairs.card import example, materials, notes
 from composer_hub.pairs.plots import pictures_of
 from composer_hub.pairs.purchase import Purchase
 from composer_hub.pairs.report import report_rows
-from composer_hub.pairs.report_card import report_markdown
+from composer_hub.pairs.report_card import code, report_markdown
 from composer_hub.pairs.tables import (
     FAMILY_BITS,
     copied_tables,
@@ -56,7 +56,7 @@ def draft(
         on_note(note)
     if made.num_too_long:
         on_note(
-            f"Longer than {made.options.max_tokens:,} estimated tokens even as a window: {made.num_too_long:,} of "
+            f"Longer than {made.options.max_tokens:,} tokens even as a window: {made.num_too_long:,} of "
             f"{plural(len(made.pairs), 'pair')}. A trainer with that limit leaves them out; build with a larger "
             "--max-tokens to train on them."
         )
@@ -79,9 +79,7 @@ def draft(
     )
     lineage = Lineage(
         parents=(Parent("traces", source.repo, source.revision, tag=source.tag),) if source else (),
-        config=dataclasses.asdict(made.policy)
-        | {"with_prose": made.options.with_prose, "max_tokens": made.options.max_tokens}
-        | {"order": poll.order if poll else ""},
+        config=made.options.facts() | dataclasses.asdict(made.policy) | {"order": poll.order if poll else ""},
         sources={
             "teachers": sorted(made.teachers),
             "price_stamps": sorted(made.price_stamps),
@@ -151,10 +149,14 @@ def window_text(made: PairSet) -> str:
     if not limit:
         return "Prompts are whole: their lengths are below."
     longer = f" Longer even so: {plural(made.num_too_long, 'pair')}." if made.num_too_long else ""
+    tokenizer = made.options.facts()["tokenizer"]
+    counted = f"counted by the tokenizer {code(tokenizer)}" if tokenizer else (
+        "estimated as a third of the bytes and 8 for each message"
+    )  # fmt: skip
     return (
-        f"Prompts are windows: with tools and the longer answer, at most {limit:,} tokens, estimated as a third of the "
-        "bytes and 8 for each message. A window keeps the system messages, the first and the latest message of the "
-        f"user and the last messages in whole groups of calls and results; `{MARKER}` stands where messages are "
-        "missing, and `num_left_out` counts them. "
+        f"Prompts are windows: with tools and the longer answer, at most {limit:,} tokens, {counted}. A window keeps "
+        "the system messages, the first and the latest message of the user, what the two actions depend on, and the "
+        f"last messages in whole groups of calls and results. `{MARKER}` stands where messages are missing, and "
+        "`num_left_out` counts them; `num_shortened` counts those that lost their middle. "
         f"Cut: {made.num_cut:,} of {plural(len(made.pairs), 'pair')}.{longer}"
     )

@@ -7,18 +7,44 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.schemas import inferred
+from composer_hub.actions.tools import family_of_tool
 from composer_hub.pairs.ballots import Ballot, Cast
+from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.prompts import as_object, read_prompt
-from composer_hub.pairs.windows import MAX_TOKENS, window_of
+from composer_hub.pairs.windows import MAX_TOKENS, counter, is_supported, window_of
 from composer_hub.records import Message, Pair, Step, ToolCall, Trace, stable_id
 
 TEST_SHARE = 0.05
+ASIDE = ("unsupported", "student_did_later", "bookkeeping")
+"""Why a pair is left out, unless it is asked for."""
+
+
+@dataclass(frozen=True, slots=True)
+class PairOptions:
+    """How votes become pairs."""
+
+    policy: Policy | None = None  # None: the policy that the votes were collected for
+    with_prose: bool = False  # keep the words beside the calls in chosen and rejected
+    max_tokens: int = MAX_TOKENS  # the window of prompt, tools and answer; 0: whole prompts
+    tokenizer: Any = None  # of transformers, which counts by its chat template; None: an estimate
+    keep: tuple[str, ...] = ()  # reasons of `ASIDE` for which no pair is left out
+
+    def facts(self) -> dict[str, Any]:
+        """Return what a manifest says about it, besides the policy."""
+        tokenizer = getattr(self.tokenizer, "name_or_path", "")
+        return {"with_prose": self.with_prose, "max_tokens": self.max_tokens, "tokenizer": tokenizer, "keep": self.keep}
+
+
+def reason_aside(pair: Pair, keep: Collection[str] = ()) -> str:
+    """Return why a pair is left out, "" if it is not."""
+    reasons = (not pair.supported, pair.student_did_later, pair.bookkeeping)
+    return next((name for name, holds in zip(ASIDE, reasons, strict=True) if holds and name not in keep), "")
 
 
 def pair_row(
@@ -28,14 +54,16 @@ def pair_row(
     *,
     tools: tuple[dict[str, Any], ...],
     level: str,
-    with_prose: bool = False,
-    max_tokens: int = MAX_TOKENS,
+    options: PairOptions,
+    did_later: bool = False,
 ) -> Pair:
     """Return the pair that prefers the medoid's answer over the student's action, with the window of its prompt."""
     trace, step = ballot.trace, ballot.step
-    chosen = published_action(medoid.action, with_prose=with_prose)
-    rejected = published_action(ballot.student, with_prose=with_prose)
-    window, tokens = window_of(read_prompt(trace, step), (chosen, rejected), tools, max_tokens=max_tokens)
+    chosen = published_action(medoid.action, with_prose=options.with_prose)
+    rejected = published_action(ballot.student, with_prose=options.with_prose)
+    answers, limit, count = (chosen, rejected), options.max_tokens, counter(options.tokenizer)
+    prompt = read_prompt(trace, step)
+    window = window_of(prompt, answers, tools, lambda *view: not limit or count(*view, answers) <= limit)
     sites = sorted(step.error_sites, key=lambda site: site.blame != "model")
     return Pair(
         pair_id=pair_id_of(trace.trace_id, step.step_id, (chosen,), (rejected,)),
@@ -46,7 +74,7 @@ def pair_row(
         prompt=window.messages,
         chosen=(chosen,),
         rejected=(rejected,),
-        tools=tools,
+        tools=window.tools,
         level=level,
         num_agree=len(winners),
         num_votes=len(ballot.counted),
@@ -65,8 +93,17 @@ def pair_row(
         license=trace.license,
         repository=trace.repository,
         num_left_out=window.num_left_out,
-        num_tokens=tokens,
+        num_tokens=count(window.messages, window.tools, answers),
+        num_shortened=window.num_shortened,
+        supported=is_supported(window.messages, chosen),
+        student_did_later=did_later,
+        bookkeeping=any(map(_keeps_books, answers)),
     )
+
+
+def _keeps_books(action: Message) -> bool:
+    calls = action.tool_calls
+    return bool(calls) and all(family_of_tool(call.name, call.arguments) == "bookkeeping" for call in calls)
 
 
 def pair_id_of(trace_id: str, step_id: str, chosen: Sequence[Message], rejected: Sequence[Message]) -> str:

@@ -31,7 +31,7 @@ def count(staging: Staging, inputs: Sequence[Input], result: Path) -> Mapping[st
     traces = (from_row(Trace, row) for one in inputs for row in rows_in(one, destination))
     num_traces = num_pairs = 0
     with (result / PARTS).open("wb") as file:
-        for part in parts(((trace, by_trace.get(trace.trace_id, [])) for trace in traces), policy, **options):
+        for part in parts(((trace, by_trace.get(trace.trace_id, [])) for trace in traces), policy, options):
             pickle.dump(part, file, pickle.HIGHEST_PROTOCOL)
             num_traces += 1
             num_pairs += len(part.pairs)

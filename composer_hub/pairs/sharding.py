@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from composer_hub.hub import Version
 from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.rows import PairOptions
 from composer_hub.pairs.votes import Votes
 from composer_hub.shards import Plans, Sharding, balanced
 from composer_hub.shards.plan import drafted, file_digest
@@ -30,9 +31,7 @@ def parts_over_shards(
     policy: Policy,
     sharding: Sharding,
     plans: Plans,
-    *,
-    with_prose: bool,
-    max_tokens: int,
+    options: PairOptions,
 ) -> Iterator[TracePairs]:
     """Yield what each trace of a version gives, in order; the work runs in shards."""
     with drafted(sharding.root) as given:
@@ -47,13 +46,12 @@ def parts_over_shards(
                         file.writelines(votes.lines(row["trace_id"]))
             about = {**inputs[0].about, "votes": file_digest(folder / VOTES), "shard": number}
             groups.append([replace(inputs[0], about=about), *inputs[1:]])
-        options = {"with_prose": with_prose, "max_tokens": max_tokens}
         staging = plans.carry_out(
             sharding,
             "pairs",
             "composer_hub.pairs.shard_work:count",
             groups,
-            options={**asdict(policy), **options},
+            options={**asdict(policy), **options.facts()},
             private=pickle.dumps((version.destination, policy, options)),
             given=given,
             repo=version.repo,

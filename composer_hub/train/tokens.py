@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 from torch import nn
 
 from composer_hub import exits
-from composer_hub.pairs.windows import MAX_TOKENS, VERSION, fitted
+from composer_hub.pairs.windows import MAX_TOKENS, VERSION, window_of
 from composer_hub.records import Message, Pair, canonical_json, stable_id, to_row
 from composer_hub.train.pair_loader import TokenPair
 from composer_hub.train.stream import StreamError
@@ -121,18 +121,18 @@ class PairEncoder:
 
     def one(self, pair: Pair) -> TokenPair | str:
         """Return a pair as tokens, or why it cannot be."""
-        tokens = self._tokens(pair, pair.prompt)
-        if tokens != _TOO_LONG:
-            return tokens
-        window = fitted(pair.prompt, lambda messages: self._tokens(pair, messages) != _TOO_LONG)
-        return self._tokens(pair, window.messages) if window.num_left_out else _TOO_LONG
+        answers = (*pair.chosen, *pair.rejected)
+        window = window_of(
+            pair.prompt, answers, pair.tools, lambda messages, tools: self._tokens(pair, messages, tools) != _TOO_LONG
+        )
+        return self._tokens(pair, window.messages, window.tools)
 
-    def _tokens(self, pair: Pair, messages: Sequence[Message]) -> TokenPair | str:
-        prompt = self.text(messages, pair.tools, add_generation_prompt=True)
+    def _tokens(self, pair: Pair, messages: Sequence[Message], tools: Sequence[Any]) -> TokenPair | str:
+        prompt = self.text(messages, tools, add_generation_prompt=True)
         ids = self.ids(prompt)
         if len(ids) >= self.max_tokens:
             return _TOO_LONG  # checked first, because rendering a long session twice more is slow
-        answers = [self.answer(prompt, messages, side, pair.tools) for side in (pair.chosen, pair.rejected)]
+        answers = [self.answer(prompt, messages, side, tools) for side in (pair.chosen, pair.rejected)]
         if None in answers:
             return "template_rewrites_the_prompt"
         # Tokenized separately where sampling starts: a rollout never merges tokens across that boundary.

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from composer_hub import actions, exports, hub, pairs
+from composer_hub.pairs.rows import ASIDE
 from composer_hub.records import Pair
 
 LS = ("Bash", {"command": "ls"})
@@ -28,7 +29,7 @@ def test_a_pair_set_is_made_and_published_from_python(
     traces = [make_trace(LS, READ, name=name) for name in ("one", "two")]
     votes = [make_vote(trace, 0, teacher, READ) for trace in traces for teacher in ("a-x", "b-x")]
     votes.append(make_vote(make_trace(LS, name="elsewhere"), 0, "a-x", READ))
-    made = pairs.make(iter(traces), votes, pairs.PairOptions(pairs.Policy(min_agree=2), with_prose=True))
+    made = pairs.make(iter(traces), votes, pairs.PairOptions(pairs.Policy(min_agree=2), with_prose=True, keep=ASIDE))
     assert [pair.chosen_teacher for pair in made.pairs] == ["a-x", "a-x"]
     assert (made.num_traces, made.num_votes, made.votes.unused) == (2, 4, {"elsewhere"})
     version = pairs.draft(made, "Small")

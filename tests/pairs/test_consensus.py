@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from composer_hub.actions.forms import same
 from composer_hub.errors.vocabulary import KINDS
-from composer_hub.pairs import Policy, PolicyError, build_pairs, split_of
+from composer_hub.pairs import PairOptions, Policy, PolicyError, build_pairs, split_of
 from composer_hub.pairs import make as make_pairs
 from composer_hub.pairs.ballots import ballots
 from composer_hub.pairs.prompts import NO_RESULT, paired
@@ -40,7 +40,7 @@ def judge(make_trace: Make, make_vote: Make) -> Make:
             make_vote(trace, 0, "abcdef"[at] + "-teacher", *([answer] if answer else []), **fields)
             for at, answer in enumerate(answers)
         ]
-        return build_pairs(trace, votes, policy=policy, with_prose=with_prose)
+        return build_pairs(trace, votes, policy=policy, options=PairOptions(with_prose=with_prose))
 
     return run
 

@@ -14,6 +14,7 @@ from composer_hub import exits
 from composer_hub.exports import sft
 from composer_hub.hub import RowWriter
 from composer_hub.pairs.consensus import build_pairs
+from composer_hub.pairs.rows import PairOptions
 from composer_hub.records import MARKER, Pair, Trace, Vote, features_of, to_row
 
 pytest.importorskip("trl")
@@ -47,9 +48,9 @@ def dataset(make_trace: Callable[..., Trace], make_vote: Callable[..., Vote], tm
         ("Edit", {"file_path": "a.py", "old_string": "a", "new_string": "b"}),
     ]
     votes = [make_vote(trace, at, name, answer) for at, answer in enumerate(answers) for name in ("a-x", "b-x")]
-    pairs, drops = build_pairs(trace, votes, max_tokens=950)
+    pairs, drops = build_pairs(trace, votes, options=PairOptions(max_tokens=500))
     assert (len(pairs), dict(drops)) == (3, {})
-    assert [pair.num_left_out for pair in pairs] == [0, 0, 2]
+    assert [bool(pair.num_left_out or pair.num_shortened) for pair in pairs] == [False, False, True]
     path = str(tmp_path_factory.mktemp("pairs") / "train.parquet")
     Dataset.from_list([to_row(pair) for pair in pairs], features=features_of(Pair)).to_parquet(path)
     return Dataset.from_parquet(path, cache_dir=str(tmp_path_factory.mktemp("cache")))

@@ -15,6 +15,7 @@ from composer_hub.hub import Card, FolderDestination, Table, load, publish
 from composer_hub.money import NANO
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.policy import Policy, PolicyError, Poll
+from composer_hub.pairs.rows import ASIDE
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
 from composer_hub.replay.collect import collect
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
@@ -90,7 +91,7 @@ def test_the_command_line_refuses_votes_that_stopped_too_early_and_says_what_to_
     names = ",".join(f"{unanimous}#{name}" for name in TEACHERS)
     replay = ("replay", "run", "me/traces", "--teachers", names, "--max-usd", 1, "--max-tokens", 200, "--run", folder)
     replay = (*replay, "--order", order, "--audit", 0, "--repeat", 0)
-    build = ("pairs", "build", "me/traces", "--run", folder, "--repo", "me/pairs")
+    build = ("pairs", "build", "me/traces", "--run", folder, "--repo", "me/pairs", "--keep", ASIDE[1])
     assert call(*replay) == exits.DONE
     assert call(*build, "--min-agree", 3) == exits.USAGE
     error = capsys.readouterr().err

@@ -14,6 +14,7 @@ from composer_hub import exits, hub, pairs, shards
 from composer_hub.hub import Patience
 from composer_hub.ingest.dataset import trace_tables
 from composer_hub.local_hub.server import ServerProcess
+from composer_hub.pairs.rows import ASIDE
 from composer_hub.records import Trace, Vote
 from tests.hub.clients import hub_at
 
@@ -54,6 +55,9 @@ def published_digest(made: pairs.PairSet, folder: Path) -> str:
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
+ALL = pairs.PairOptions(keep=ASIDE)
+
+
 def sharding_at(root: Path, num_shards: int) -> shards.Sharding:
     root.mkdir(exist_ok=True)
     return shards.Sharding(root, shards.here, num_shards)
@@ -64,10 +68,11 @@ def test_any_number_of_shards_gives_the_pairs_of_one_process(
 ) -> None:
     traces, votes = voted
     version = published(traces, hub.FolderDestination(tmp_path / "hub"), "me/traces")
-    one = pairs.make(version, votes)
+    one = pairs.make(version, votes, ALL)
+    assert one.pairs
     assert one.drops["duplicate"] > 0
     for num_shards in (1, 3, 64):
-        many = pairs.make(version, votes, sharding=sharding_at(tmp_path / "staging", num_shards))
+        many = pairs.make(version, votes, ALL, sharding=sharding_at(tmp_path / "staging", num_shards))
         assert len(many.plans.held[0][0].plan.shards) == min(num_shards, 4)
         assert (many.num_traces, many.drops) == (one.num_traces, one.drops) == (90, one.drops)
         assert list(many.pairs.rows) == list(one.pairs.rows)
@@ -85,9 +90,9 @@ def test_workers_read_their_rows_from_the_hub(
     where.patience = Patience()  # it goes to workers, so it is pickled
     where.cache = tmp_path / "cache"
     version = published(traces, where, hub_repo("traces"))
-    many = pairs.make(version, votes, sharding=sharding_at(tmp_path / "staging", 4))
+    many = pairs.make(version, votes, ALL, sharding=sharding_at(tmp_path / "staging", 4))
     cached = [path.name for path in where.cache.rglob("*.parquet")]
-    one = pairs.make(version, votes)
+    one = pairs.make(version, votes, ALL)
     assert list(many.pairs.rows) == list(one.pairs.rows)
     assert list(many.summaries) == list(one.summaries)
     assert not cached  # only footers and row groups travelled
@@ -106,7 +111,7 @@ def test_a_version_that_was_replaced_after_the_plan_is_named(
 
     sharding = shards.Sharding(tmp_path, later, 4)
     with pytest.raises(shards.ShardError, match="another version was published since the plan was made"):
-        pairs.make(version, votes, sharding=sharding)
+        pairs.make(version, votes, ALL, sharding=sharding)
 
 
 def test_traces_that_were_not_published_are_refused(tmp_path: Path, voted: tuple[list[Trace], list[Vote]]) -> None:

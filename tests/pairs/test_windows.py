@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub import pairs
-from composer_hub.pairs.windows import fitted, num_tokens
+from composer_hub.pairs.rows import ASIDE
+from composer_hub.pairs.windows import estimate, fitted, is_supported, num_tokens, window_of
 from composer_hub.records import MARKER, Message, ToolCall, from_row, to_row
 
 stable = settings(max_examples=60, deadline=None, derandomize=True)
@@ -90,7 +92,7 @@ def test_a_pair_records_its_window_and_the_card_counts_it(
     look, read = ("Bash", {"command": "ls"}), ("Read", {"file_path": "/repo/a.py"})
     trace = make_trace(*[look] * 6, results=["x" * 3000] * 6)
     votes = [make_vote(trace, index, teacher, read) for index in range(6) for teacher in ("a-x", "b-x")]
-    made = pairs.make([trace], votes, pairs.PairOptions(max_tokens=3000))
+    made = pairs.make([trace], votes, pairs.PairOptions(max_tokens=3000, keep=ASIDE))
     rows = list(made.pairs)
     assert [pair.num_left_out for pair in rows] == [0, 0, 0, 2, 4, 6]
     assert all(pair.num_tokens <= 3000 for pair in rows)
@@ -98,7 +100,7 @@ def test_a_pair_records_its_window_and_the_card_counts_it(
     draft = pairs.draft(made, "small")
     assert "Cut: 3 of 6 pairs." in draft.card.holes["policy"]
     assert "`up to 4,096` | 4 |" in draft.card.holes["report"]
-    whole = pairs.make([trace], votes, pairs.PairOptions(max_tokens=0))
+    whole = pairs.make([trace], votes, pairs.PairOptions(max_tokens=0, keep=ASIDE))
     assert [pair.num_left_out for pair in whole.pairs] == [0] * 6
     assert max(pair.num_tokens for pair in whole.pairs) > 3500
 
@@ -109,13 +111,118 @@ def test_a_pair_that_no_window_fits_keeps_its_shortest_one(
 ) -> None:
     trace = make_trace(*[("Bash", {"command": "ls"})] * 3)
     votes = [make_vote(trace, 2, teacher, ("Read", {"file_path": "a"})) for teacher in ("a-x", "b-x")]
-    made = pairs.make([trace], votes, pairs.PairOptions(max_tokens=limit))
+    made = pairs.make([trace], votes, pairs.PairOptions(max_tokens=limit, keep=ASIDE))
     notes: list[str] = []
     pairs.draft(made, "small", on_note=notes.append)
-    assert any(
-        note.startswith(f"Longer than {limit} estimated tokens even as a window: 1 of 1 pair.") for note in notes
-    )
+    assert any(note.startswith(f"Longer than {limit} tokens even as a window: 1 of 1 pair.") for note in notes)
     assert "3 steps gave 1 pair;" in " ".join(notes)
     (pair,) = made.pairs
     assert len(pair.prompt) == 4
     assert pair.num_tokens > limit
+
+
+# ---------------------------------------------------------------------------------------------------------- evidence
+
+READ = "".join(f"{number:>6}→    line {number} of the file\n" for number in range(1, 2000))
+
+
+def long_session(*evidence: Message) -> list[Message]:
+    """Return a session with two messages in the middle and 40 long groups behind them."""
+    behind = session(40, size=400)[2:]
+    return [*session(3), *evidence, *behind]
+
+
+def shown_in(messages: Sequence[Message], action: Message, limit: int, tools: Sequence[Any] = ()) -> Any:
+    return window_of(messages, [action], tools, lambda *view: estimate(*view, [action]) <= limit)
+
+
+def call(name: str, **arguments: Any) -> Message:
+    return Message("assistant", "", (ToolCall(name, arguments, "c"),))
+
+
+def result(text: str) -> Message:
+    return Message("tool", text, tool_call_id="c")
+
+
+EDITS = {
+    "edit": call("Edit", file_path="/repo/a.py", old_string="    line 7 of the file\n    line 8 of", new_string="x"),
+    "patch": call(
+        "apply_patch", input="*** Begin Patch\n*** Update File: a.py\n@@\n-line 7 of the file\n+x\n*** End Patch"
+    ),
+    "shell": call("Bash", command="sed -n 1,20p src/a.py | head"),
+    "multi": call("MultiEdit", file_path="a.py", edits=[{"old_string": "line 1900 of", "new_string": "y"}]),
+}
+
+
+@pytest.mark.parametrize("name", EDITS)
+@pytest.mark.parametrize("limit", [1000, 4000])
+def test_a_window_shows_what_an_action_depends_on(name: str, limit: int) -> None:
+    messages = long_session(call("Read", file_path="src/a.py"), result(READ))
+    window = shown_in(messages, EDITS[name], limit)
+    assert estimate(window.messages, (), [EDITS[name]]) <= limit
+    assert window.num_left_out
+    assert is_supported(window.messages, EDITS[name])
+    assert window.num_shortened, "the file is longer than the window"
+    assert "characters are left out here" in "".join(message.content for message in window.messages)
+
+
+def test_an_action_is_supported_if_the_prompt_shows_its_texts_and_files() -> None:
+    messages = [*session(2), call("Read", file_path="src/a.py"), result("12→def f():\n13→    return 1\n")]
+    edit = call("Edit", file_path="/repo/src/a.py", old_string="def f():\n    return 1", new_string="")
+    assert is_supported(messages, edit)
+    assert not is_supported(messages[:-1], edit)
+    assert not is_supported(messages, call("Edit", file_path="src/a.py", old_string="return 2", new_string=""))
+    assert not is_supported(messages, call("Read", file_path="src/b.py"))
+    assert is_supported(messages, call("Write", file_path="src/new.py", content="x"))
+    assert is_supported(
+        messages, call("Bash", command="git diff main..HEAD > out.txt; pytest -q src/a.py; cp a.py b.py")
+    )
+    assert not is_supported(messages, call("Bash", command="cat src/other.py"))
+    assert is_supported(messages, Message("assistant", "done"))
+
+
+def test_what_an_earlier_patch_wrote_is_shown() -> None:
+    patch = "*** Begin Patch\n*** Add File: a.py\n+def f():\n+    return 1\n*** End Patch"
+    edit = call("Edit", file_path="a.py", old_string="def f():\n    return 1\n", new_string="")
+    assert is_supported([*session(2), call("apply_patch", input=patch), result("Done")], edit)
+
+
+def test_tools_that_are_not_called_leave_a_window_and_not_a_whole_prompt() -> None:
+    tools = [{"type": "function", "function": {"name": name, "description": "d" * 900}} for name in ("Read", "Other")]
+    action = call("Read", path="1.0")
+    whole = shown_in(session(3), action, 10_000, tools)
+    assert [tool["function"]["name"] for tool in whole.tools] == ["Read", "Other"]
+    window = shown_in(session(3), action, 750, tools)
+    assert [tool["function"]["name"] for tool in window.tools] == ["Read"]
+    assert estimate(window.messages, window.tools, [action]) <= 750
+
+
+@stable
+@given(st.integers(1, 40), st.integers(0, 5000), st.integers(1, 6000), st.integers(0, 2000))
+def test_a_window_keeps_evidence_whatever_its_size(num_groups: int, size: int, limit: int, line: int) -> None:
+    shown = Message("user", "".join(f"line {number} of the file\n" for number in range(2001)))
+    action = call("Edit", file_path="9.1", old_string=f"line {line} of the file", new_string="x")
+    messages = [*session(10, size=size), shown, *session(num_groups, size=size)[2:]]
+    window = shown_in(messages, action, limit)
+    assert is_supported(window.messages, action)
+    results = [message.tool_call_id for message in window.messages if message.role == "tool"]
+    assert results == [one.call_id for message in window.messages for one in message.tool_calls]
+
+
+def test_a_tokenizer_counts_in_place_of_the_estimate(
+    make_trace: Callable[..., Any], make_vote: Callable[..., Any], tmp_path: Path
+) -> None:
+    pytest.importorskip("transformers")
+    from composer_hub.train.tiny import small_model
+
+    _, tokenizer = small_model()
+    trace = make_trace(*[("Bash", {"command": "ls"})] * 4, results=["é" * 900] * 4)
+    votes = [make_vote(trace, 3, teacher, ("Read", {"file_path": "a.py"})) for teacher in ("a-x", "b-x")]
+    made = pairs.make([trace], votes, pairs.PairOptions(max_tokens=1500, tokenizer=tokenizer))
+    (pair,) = made.pairs
+    text = tokenizer.apply_chat_template(
+        [one.to_chat() for one in (*pair.prompt, *pair.chosen)], tools=list(pair.tools), tokenize=False
+    )
+    assert len(tokenizer(text, add_special_tokens=False)["input_ids"]) <= pair.num_tokens <= 1500
+    assert pair.num_left_out or pair.num_shortened
+    assert pairs.draft(made, "small").lineage.config["max_tokens"] == 1500

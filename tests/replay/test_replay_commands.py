@@ -14,6 +14,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.cli.main import main
 from composer_hub.pairs import RecordedVotes
+from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.votes import VOTES_FILE, VotesError
 from composer_hub.records import Vote, to_row
 from composer_hub.replay.fake import TeacherServer, oracle_of, serving
@@ -244,7 +245,7 @@ def test_a_damaged_vote_is_named_and_the_same_run_writes_it_again_for_nothing(
             [list(getattr(found, read)(trace_id)) for trace_id in sorted(found.unused)]
     capsys.readouterr()
     assert call("ingest", traces, "--no-scan", "--to", where, "--repo", "me/traces") == exits.DONE
-    build = ["pairs", "build", "me/traces", "--run", folder, "--to", where, "--repo", "me/pairs"]
+    build = ["pairs", "build", "me/traces", "--run", folder, "--to", where, "--repo", "me/pairs", "--keep", ASIDE[1]]
     assert call(*build) == exits.FAILURE
     said = capsys.readouterr().err
     assert f"vote {vote_id}" in said
