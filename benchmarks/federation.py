@@ -28,7 +28,7 @@ from composer_hub.train.run.options import parse
 
 BATCH = 32
 COMMON = (
-    "--preflight false --num_eval_samples 2 --use_peft true --lora_r 8 --lora_alpha 16 "
+    "--preflight false --use_peft true --lora_r 8 --lora_alpha 16 "
     "--lora_target_modules all-linear --learning_rate 3e-3 --num_tasks 120 --measure_every 0 --logging_steps 4"
 )
 
@@ -65,15 +65,18 @@ def rates(folder: Path) -> list[float]:
     return [rate.value for _, rate in measured(history)]
 
 
-def gain(out: Path, seeds: list[int], outer: list[str], steps: int, rounds: int, with_alone: bool) -> None:
+def gain(
+    out: Path, seeds: list[int], outer: list[str], steps: int, rounds: int, samples: int, with_alone: bool
+) -> None:
     quieten()
     where = destination("local")
     for seed in seeds:
         with tempfile.TemporaryDirectory() as name:
             folder, repo = Path(name), f"me/federation-{seed}-{int(time.time())}"
-            alone = [started(folder / "alone", 10 * seed, steps, 2 * BATCH, "")] if with_alone else []
-            meeting = ["--federation", repo, "--workers", "2", "--rounds", str(rounds)]
+            attempts = ["--num_eval_samples", str(samples)]
+            meeting = ["--federation", repo, "--workers", "2", "--rounds", str(rounds), *attempts]
             meeting += ["--outer_lr", outer[0], "--outer_momentum", outer[1]]
+            alone = [started(folder / "alone", 10 * seed, steps, 2 * BATCH, "", *attempts)] if with_alone else []
             workers = [
                 started(folder / who, 10 * seed + number, steps, BATCH, str(number), *meeting, "--worker", who)
                 for number, who in enumerate(("ada", "bob"))
@@ -89,11 +92,12 @@ def gain(out: Path, seeds: list[int], outer: list[str], steps: int, rounds: int,
                 "seed": seed,
                 "outer": outer,
                 "steps": steps,
+                "attempts": 40 * samples,
                 "alone": rates(folder / "alone") if with_alone else None,
                 "federation": {who: rates(folder / who) for who in ("ada", "bob")},
                 "digests": sorted({str(one["digest"])[:12] for one in status.results.values()}),
                 "bytes": status.num_bytes,
-                "rounds": len(status.closed),
+                "num_rounds": len(status.closed),
             }
         with out.open("a") as file:
             file.write(json.dumps(row) + "\n")
@@ -118,6 +122,7 @@ def main() -> None:
     parser.add_argument("--outer", nargs=2, default=["1", "0"], metavar=("LR", "MOMENTUM"))
     parser.add_argument("--steps", type=int, default=24)
     parser.add_argument("--rounds", type=int, default=6)
+    parser.add_argument("--samples", type=int, default=2, help="attempts at each of the 40 held-out tasks")
     parser.add_argument("--without-alone", action="store_true", help="leave out the worker with all data")
     parser.add_argument("--kills", type=int, default=20)
     options = parser.parse_args()
@@ -128,6 +133,7 @@ def main() -> None:
             options.outer,
             options.steps,
             options.rounds,
+            options.samples,
             with_alone=not options.without_alone,
         )
     else:
