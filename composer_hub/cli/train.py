@@ -19,7 +19,7 @@ import click
 from composer_hub import exits, extras
 from composer_hub.cli.main import format_option
 from composer_hub.output import Output
-from composer_hub.train.presets import find_config, presets, summary, with_launch_file
+from composer_hub.train.presets import find_config, options_of, presets, summary, with_launch_file
 
 NEEDED = ("torch", "trl", "transformers", "accelerate", "peft")
 
@@ -82,7 +82,7 @@ def train(
 
 def show_plan(path: Path, options: Sequence[str], accelerate: str, gpu_gb: float | None, out: Output) -> None:
     """Print the memory per GPU and what to change if it does not fit; exit with 4 then."""
-    from composer_hub.train.plan import options_of, plan
+    from composer_hub.train.plan import plan
 
     # After the preset all options go to the trainer, but these mean the same there.
     given = options_of(options)

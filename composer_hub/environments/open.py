@@ -72,7 +72,7 @@ def _coding(rest: str, where: Destination, options: WorldOptions) -> World:
     from composer_hub.environments.shelf import open_shelf
 
     shelf = open_shelf(rest, where)
-    rows = shelf.rows(options.split, with_levels=options.with_levels)
+    rows = shelf.rows(options.split)
     if not rows:
         raise exits.UsageError(f"coding:{rest} has no split {options.split!r}. Choose one with --train_split, or all.")
     factory = coding_factory(shelf, CodingOptions(sandbox=options.sandbox))

@@ -61,43 +61,19 @@ class TaskShelf:
         """Return the tree that the agent starts from."""
         return edited(bundle_files(self.bundles[task.bundle_digest]), task.edits)
 
-    def rows(self, split: str = "train", *, with_levels: bool = False) -> list[dict[str, Any]]:
-        """Return task rows as trainers take them: a prompt and the task's id.
-
-        With levels, a task has one row per level of help, its own first, and a combination names the tasks of its
-        symbols in `after`: what a curriculum reads.
-        """
-        chosen = [task for task in self.tasks.values() if split in ("all", task.split)]
-        if not with_levels:
-            return [_row(task, task.statement) for task in chosen]
-        rows = []
-        for task in chosen:
-            parts = [one.task_id for one in chosen if _is_part(one, task)] if task.kind == "combine" else []
-            texts = {task.help_level: task.statement} | {
-                level: text for level, text in enumerate(task.statements) if level != task.help_level
-            }
-            named = {text: level for level, text in reversed(texts.items())}  # equal texts are one level, its own first
-            rows += [
-                _row(task, text) | {"help_level": level, "after": parts}
-                for level, text in texts.items()
-                if named[text] == level
-            ]
-        return rows
+    def rows(self, split: str = "train") -> list[dict[str, Any]]:
+        """Return task rows as trainers take them: a prompt and the task's id."""
+        return [
+            {"prompt": [{"role": "user", "content": prompt_of(task)}], "task_id": task.task_id}
+            for task in self.tasks.values()
+            if split in ("all", task.split)
+        ]
 
 
-def _row(task: Task, statement: str) -> dict[str, Any]:
-    return {"prompt": [{"role": "user", "content": prompt_of(task, statement)}], "task_id": task.task_id}
-
-
-def _is_part(task: Task, whole: Task) -> bool:
-    is_single = task.kind not in ("combine", "contradiction", "write_tests")
-    return is_single and task.package == whole.package and bool({*task.symbols} & {*whole.symbols})
-
-
-def prompt_of(task: Task, statement: str = "") -> str:
+def prompt_of(task: Task) -> str:
     """Return the text that an agent gets."""
     return (
-        f"{statement or task.statement}\n\nThe package {task.package} is in the working directory. Change its source "
+        f"{task.statement}\n\nThe package {task.package} is in the working directory. Change its source "
         "files with the tools, run the tests, and stop when the task is done. Changes to tests and configuration do "
         "not count."
     )

@@ -65,7 +65,6 @@ class WorldOptions:
     openenv_reward: str = "last"
     sandbox: str = "auto"  # of coding tasks
     split: str = "train"  # of coding tasks
-    with_levels: bool = False  # coding tasks with every level of help, for a curriculum
 
 
 def tools_of(environment: Any) -> dict[str, Callable[..., Any]]:

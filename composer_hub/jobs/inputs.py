@@ -13,7 +13,7 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.hub import HubDestination, check_repo, check_visibility
-from composer_hub.train.presets import read_config, with_config_files
+from composer_hub.train.presets import options_of, read_config, with_config_files
 
 MOUNT = "/composer"
 """The mount path of a run's bucket inside a job."""
@@ -65,16 +65,6 @@ def read_request(words: Sequence[str], code: Sequence[Path] = ()) -> TrainingReq
         if option not in line and _is_file(options.get(option)):
             sent += [f"--{option}", _send(options[option], files)]
     return TrainingRequest(sent, files, _send_code(code, files), options)
-
-
-def options_of(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of `--name value` and `--name=value`; an option without a value is True."""
-    options: dict[str, Any] = {}
-    for word, following in zip(words, [*words, "--"][1:], strict=True):
-        if word.startswith("--"):
-            name, sign, value = word[2:].partition("=")
-            options[name] = value if sign else (following.startswith("--") or following)
-    return options
 
 
 def _config(path: Any) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from typing import Any
 from huggingface_hub import HfApi
 
 import composer_hub
-from composer_hub import exits
+from composer_hub import exits, extras
 from composer_hub.hub import HubDestination, HubError
 from composer_hub.jobs.inputs import MOUNT, TrainingRequest, read_request
 from composer_hub.jobs.runs import RunSpec
 from composer_hub.money import NANO, MachinePrice, cap_of, show_usd, to_usd
+from composer_hub.train.checks import check_spelling
 
 # The header of `scripts/train.py` gives `hf jobs uv run` the same values.
 DEFAULT_FLAVOR, DEFAULT_TIMEOUT, TOKEN = "a100-large", "6h", "HF_TOKEN"
@@ -75,6 +76,8 @@ def make_plan(where: HubDestination, namespace: str, options: JobOptions) -> Job
     """Check a request and its cap. Nothing is created."""
     request = read_request(options.train, options.code)
     _check_secrets(options)
+    if not extras.missing("transformers", "trl"):  # a machine that only rents others may not have them
+        check_spelling(options.train)
     run = options.run or re.sub(r"[^A-Za-z0-9_-]", "-", request.targets[0][0].split("/")[1])
     if not _RUN.fullmatch(run):
         raise exits.UsageError(f"{run!r} is not a run name: use up to 60 letters, digits, '-' and '_' for --run.")

@@ -32,9 +32,6 @@ from composer_hub.train.presets import read_config, with_config_files
 if TYPE_CHECKING:
     from torch import nn
 
-    from composer_hub.train.config import ComposerConfig
-
-if TYPE_CHECKING:
     from composer_hub.train.config import ComposerConfig  # imports TRL, which other trainers do not have
 
 
@@ -166,6 +163,12 @@ def check_words(words: Sequence[str], num_processes: int | None = None) -> None:
         refuse([*misread, *problems(all_values(given), num_processes)])
 
 
+def check_spelling(words: Sequence[str]) -> None:
+    """Refuse names and values that no machine accepts; what depends on the machine is not asked."""
+    given, misread = read_words(words)
+    refuse([*misread, *wrong_values(given)])
+
+
 def all_values(given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of all options: those that are given, and the defaults that their classes declare."""
     values = {name: option.default for name, option in known_options().items()} | dict(given)
@@ -264,8 +267,10 @@ def wrong_values(values: Mapping[str, Any]) -> Iterator[str]:
         if len(option.choices) <= _MOST_LISTED:
             yield f"{name} is one of {', '.join(option.choices)}, not {value!r}."
         else:
-            near = nearest(str(value), option.choices)
-            yield f"{name} {value!r} is none of its {len(option.choices)} choices{near}."
+            others = (other for other, one in known_options().items() if str(value) in one.choices)
+            meant = next((f"; did you mean --{other} {value}?" for other in others), "")
+            meant = meant or f"{nearest(str(value), option.choices)}."
+            yield f"{name} {value!r} is none of its {len(option.choices)} choices{meant}"
     for names, (low, high) in _RANGES.items():
         for name in names.split():
             value = values.get(name)

@@ -139,7 +139,7 @@ class RecordedHintTerm(HintDivergence):
         """Return the uplift of the next sites without advancing the stream."""
         place = self.loader.position
         sites = [site for _ in range(num_batches) for site in self.loader.take()]
-        self.loader.seek(place)
+        self.loader.position = place
         return self.uplifts(sites)
 
 

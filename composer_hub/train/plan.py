@@ -13,11 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from composer_hub import exits
 from composer_hub.train import memory
-from composer_hub.train.presets import read_config, summary, with_launch_file
+from composer_hub.train.presets import options_of, read_config, summary, with_launch_file
 
 USUAL_GPU = 80.0
 
@@ -82,20 +80,6 @@ def launch_of(path: Path, accelerate: Sequence[str]) -> dict[str, Any]:
     given = options_of(with_launch_file(path, accelerate))
     launch = read_config(Path(str(given["config_file"]))) if "config_file" in given else {}
     return launch | {name: given[name] for name in ("num_processes",) if name in given}
-
-
-def options_of(words: Sequence[str]) -> dict[str, Any]:
-    """Return the values of `--name value` and `--name=value`, read as YAML."""
-    found: dict[str, Any] = {}
-    name = ""
-    for word in words:
-        if word.startswith("--"):
-            name, _, value = word[2:].partition("=")
-            found[name.replace("-", "_")] = yaml.safe_load(value) if value else True
-        elif name:
-            found[name.replace("-", "_")] = yaml.safe_load(word)
-            name = ""
-    return found
 
 
 def shape_of(model: str) -> memory.Shape:

@@ -68,6 +68,23 @@ def read_config(path: Path) -> dict[Any, Any]:
     return values
 
 
+def options_of(words: Sequence[str]) -> dict[str, Any]:
+    """Return the values of `--name value` and `--name=value`, read as YAML; an option without a value is True."""
+    options: dict[str, Any] = {}
+    for word, following in zip(words, [*words, "--"][1:], strict=True):
+        if word.startswith("--"):
+            name, sign, value = word[2:].partition("=")
+            options[name.replace("-", "_")] = _value(value if sign else "true" if following[:2] == "--" else following)
+    return options
+
+
+def _value(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+
+
 def with_config_files(words: Sequence[str]) -> list[str]:
     """Return a training command line whose `--config` names an existing file, as a word of its own."""
     found: list[str] = []

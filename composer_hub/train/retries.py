@@ -28,10 +28,9 @@ from composer_hub.train.evals import EVAL_SEED
 from composer_hub.train.isolation import isolated
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.siblings import reached, total_rewards
-from composer_hub.train.uplift import by_writer
+from composer_hub.train.uplift import MIN_SITES, by_writer
 
 ARMS = ("hint", "control", "none")
-MIN_SITES = 4  # a writer with fewer is never refused
 Z = 1.96
 
 

@@ -131,17 +131,3 @@ def _exchange(network: nn.Module, values: Mapping[str, Tensor]) -> None:
         values[name].copy_(own)
     if torch.accelerator.is_available():
         torch.accelerator.synchronize()  # FSDP gathers on streams of its own
-
-
-def whole_values(network: nn.Module, values: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Return the whole tensors that some shards are parts of, on the CPU; every rank must call this."""
-    parameters = dict(network.named_parameters())
-    return {name: _whole(parameters[name], shard).cpu() for name, shard in values.items()}
-
-
-def _whole(parameter: Tensor, shard: Tensor) -> Tensor:
-    if not isinstance(parameter, DTensor):
-        return shard
-    mesh, placements = parameter.device_mesh, parameter.placements
-    whole = DTensor.from_local(shard, mesh, placements, shape=parameter.shape, stride=parameter.stride())
-    return whole.full_tensor()

@@ -1,8 +1,8 @@
 """An endless, seeded and resumable stream of rows, for the loaders of pairs and hint sites.
 
-The order of rows in epoch e is a permutation made from (seed, e); `split_dataset_by_node` gives each rank its part of
-the endless order. The cursor is one number, saved with each checkpoint, so a resumed run sees the rows that the
-uninterrupted one would have seen.
+The order of rows in epoch e is a permutation made from (seed, e), and rank r of n takes the rows r, r + n, r + 2n, … of
+the endless order: the ranks of a step see the rows that one process would have seen. The cursor is one number, saved
+with each checkpoint, so a resumed run sees the rows that the uninterrupted one would have seen.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from __future__ import annotations
 import math
 import random
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar, Generic, TypeVar
-
-from datasets import IterableDataset
-from datasets.distributed import split_dataset_by_node
 
 from composer_hub import exits
 
@@ -36,7 +33,7 @@ class Stream(Generic[T]):
     rank: int = 0
     num_ranks: int = 1
     position: int = 0
-    _places: Iterator[dict[str, int]] | None = field(default=None, repr=False)
+    _order: tuple[int, Sequence[int]] = field(default=(-1, ()), repr=False)  # the newest epoch and its places
 
     what: ClassVar[str] = "rows"
     weight: ClassVar[str] = ""  # the option that turns the channel off
@@ -54,20 +51,18 @@ class Stream(Generic[T]):
 
     def take(self) -> list[T]:
         """Return the next rows of this rank, across the end of an epoch."""
-        if self._places is None:
-            whole = IterableDataset.from_generator(
-                _order,
-                gen_kwargs={"num_rows": len(self.rows), "seed": self.seed, "start": self.position * self.num_ranks},
-            )
-            # By rows, not by shards: the ranks of a step then see the rows that one process would have seen.
-            mine = split_dataset_by_node(whole, self.rank, self.num_ranks, strategy="examples")
-            self._places = iter(mine)
-        self.position += self.batch_size
-        return [self.rows[next(self._places)["place"]] for _ in range(self.batch_size)]
+        first, self.position = self.position, self.position + self.batch_size
+        numbers = (place * self.num_ranks + self.rank for place in range(first, self.position))
+        return [self.rows[self._place(number)] for number in numbers]
 
-    def seek(self, position: int) -> None:
-        """Continue at another position."""
-        self.position, self._places = position, None
+    def _place(self, number: int) -> int:
+        """Return the n-th place of the endless order."""
+        epoch, place = divmod(number, len(self.rows))
+        if epoch != self._order[0]:
+            places = array("q", range(len(self.rows)))
+            random.Random(f"{self.seed}-{epoch}").shuffle(places)
+            self._order = epoch, places
+        return self._order[1][place]
 
     def state(self) -> dict[str, int]:
         """Return the state for a checkpoint."""
@@ -81,14 +76,4 @@ class Stream(Generic[T]):
                 f"{len(self.rows)} and {self.seed}: resume with the same {self.what} revision, or start a new run."
             )
         # With another number of ranks the rows seen so far are counted over all of them.
-        self.seek(state["position"] * state["num_ranks"] // self.num_ranks)
-
-
-def _order(num_rows: int, seed: int, start: int) -> Iterator[dict[str, int]]:
-    """Yield the places of all rows, epoch after epoch, from the `start`-th one on."""
-    epoch, done = divmod(start, num_rows)
-    while True:
-        places = array("q", range(num_rows))
-        random.Random(f"{seed}-{epoch}").shuffle(places)
-        yield from ({"place": place} for place in places[done:])
-        epoch, done = epoch + 1, 0
+        self.position = state["position"] * state["num_ranks"] // self.num_ranks

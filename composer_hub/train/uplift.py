@@ -21,6 +21,7 @@ from composer_hub.train.sharded import agreed
 from composer_hub.train.teacher import HintTeacher
 
 Row = tuple[Sequence[int], Sequence[int]]  # prefix and action
+MIN_SITES = 4  # a writer with fewer is never refused
 
 
 class Attributed(Protocol):
@@ -127,24 +128,20 @@ def by_writer(sites: Iterable[S]) -> list[tuple[tuple[str, str], list[S]]]:
     return sorted(groups.items(), key=lambda group: (-len(group[1]), group[0]))
 
 
-def refused(
-    lines: Iterable[WriterUplift], *, min_share: float = 0.5, min_sites: int = 4, max_loss: float = 0.0
-) -> frozenset[tuple[str, str]]:
+def refused(lines: Iterable[WriterUplift], *, max_loss: float = 0.0) -> frozenset[tuple[str, str]]:
     """Return the writers, by kind of error, whose margin is not above zero; writers with few sites are never refused.
 
-    Where no correction is known, a hint has to lower the failed action at `min_share` of the sites. `max_loss` keeps
-    writers whose margin is below zero by less than that many nats.
+    Where no correction is known, a hint has to lower the failed action at half of the sites. `max_loss` keeps writers
+    whose margin is below zero by less than that many nats.
     """
     return frozenset(
-        (line.writer, line.kind)
-        for line in lines
-        if line.num_sites >= min_sites and not _is_fit(line, min_share, max_loss)
+        (line.writer, line.kind) for line in lines if line.num_sites >= MIN_SITES and not _is_fit(line, max_loss)
     )
 
 
-def _is_fit(line: WriterUplift, min_share: float, max_loss: float) -> bool:
+def _is_fit(line: WriterUplift, max_loss: float) -> bool:
     if line.margin is None:
-        return line.share_lifting >= min_share
+        return line.share_lifting >= 0.5
     return line.helps or (max_loss > 0 and line.margin > -max_loss)
 
 

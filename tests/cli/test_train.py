@@ -117,6 +117,11 @@ def test_a_single_mistake_is_one_sentence(words: str) -> None:
     assert "options cannot work" not in str(caught.value)
 
 
+def test_a_value_of_another_option_is_answered_with_that_option() -> None:
+    with pytest.raises(exits.UsageError, match=r"none of its \d+ choices; did you mean --optimizer muon\?"):
+        check_words(["--config", "tiny", "--optim", "muon"], num_processes=1)
+
+
 @pytest.mark.parametrize("name", [name for name, option in known_options().items() if option.choices])
 def test_every_option_with_choices_refuses_another_one(name: str) -> None:
     with pytest.raises(exits.UsageError, match=f"{name} .*(is one of|is none of its)"):

@@ -267,6 +267,13 @@ def test_a_command_that_would_fail_in_the_job_is_refused(where: HubDestination, 
         make_plan(where, "me", request(train=words))
 
 
+def test_a_misspelled_option_is_found_before_any_hour_is_paid(where: HubDestination) -> None:
+    pytest.importorskip("trl")
+    words = [*request().train, "--optim", "muon", "--learning_rat", "3"]
+    with pytest.raises(exits.UsageError, match=r"(?s)2 options .* learning_rate.* --optimizer muon"):
+        make_plan(where, "me", request(train=words))
+
+
 def test_a_token_without_write_access_is_found_before_any_hour_is_paid(
     launcher_of: Launchers, where: HubDestination
 ) -> None:

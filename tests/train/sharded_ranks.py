@@ -21,12 +21,13 @@ if __name__ == "__main__":  # a test that imports this module shares its environ
 
 import torch
 from peft import LoraConfig
+from torch.distributed.tensor import DTensor
 from transformers import set_seed
 from trl import GRPOTrainer
 
 from composer_hub.train.failure import TrainerError
 from composer_hub.train.muon import use_muon
-from composer_hub.train.sharded import own_values, whole_values
+from composer_hub.train.sharded import own_values
 from composer_hub.train.tiny import small_model
 from composer_hub.train.trainer import ComposerTrainer
 from tests.train.runs import ANSWER, CALL, Scripted, own_terms, pairs_of, trainer_of
@@ -190,7 +191,11 @@ def weights_of(trainer: Any) -> dict[str, torch.Tensor]:
     network = trainer.accelerator.unwrap_model(trainer.model)
     if IS_ZERO3:
         return {name: _gathered(value) for name, value in network.named_parameters() if value.requires_grad}
-    return {name: value.clone() for name, value in whole_values(network, own_values(network)).items()}
+    own_values(network)  # which frees what is gathered
+    trained = {name: value.detach() for name, value in network.named_parameters() if value.requires_grad}
+    return {
+        name: value.full_tensor() if isinstance(value, DTensor) else value.clone() for name, value in trained.items()
+    }
 
 
 def _gathered(value: torch.Tensor) -> torch.Tensor:

@@ -13,8 +13,8 @@ import yaml
 from composer_hub import exits
 from composer_hub.train import memory
 from composer_hub.train.memory import KNOWN, Setup, Shape
-from composer_hub.train.plan import options_of, plan
-from composer_hub.train.presets import find_config, folder, presets, with_launch_file
+from composer_hub.train.plan import plan
+from composer_hub.train.presets import find_config, folder, options_of, presets, with_launch_file
 
 SIZED = [name for name, path in presets().items() if "model_name_or_path" in yaml.safe_load(path.read_text())]
 LAUNCHED = sorted(path.stem for path in (folder() / "launch").glob("*.yaml"))

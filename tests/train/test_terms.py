@@ -53,7 +53,7 @@ def test_half_precision_gives_nearly_the_same_terms(make_trainer: Any) -> None:
     names = ("channel/hint/loss", "channel/replay/loss")
     found = []
     for half in (False, True):
-        next(term for term in trainer.terms if term.loader).loader.seek(0)
+        next(term for term in trainer.terms if term.loader).loader.position = 0
         trainer._metrics["train"].clear()
         with torch.autocast("cpu", torch.bfloat16, enabled=half):
             loss = trainer._compute_loss(trainer.model, batch)

@@ -17,7 +17,7 @@ from tests.train.test_tokens import desk_pair
 TINY = shlex.split(
     "--environment desk --num_tasks 8 --max_steps 4 --per_device_train_batch_size 4 --num_generations 4 "
     "--steps_per_generation 4 --max_completion_length 40 --max_tool_calling_iterations 1 --learning_rate 1e-3 "
-    "--curriculum true --alpha_sdpo 0.5 --beta_replay 0.5 --pairs me/pairs@main "
+    "--alpha_sdpo 0.5 --beta_replay 0.5 --pairs me/pairs@main "
     "--train_split all --use_cpu true --bf16 false --gradient_checkpointing false --logging_steps 1 --save_steps 2 "
     "--report_to none --disable_tqdm true --seed 3 --repo me/model --rollouts_repo me/rollouts "
     "--license apache-2.0"

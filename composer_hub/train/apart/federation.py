@@ -93,7 +93,6 @@ class Federation:
         run: str,
         *,
         patience_s: float = 3600.0,
-        launch: str = "",
         sleep: Callable[[float], Any] = time.sleep,
         clock: Callable[[], float] = time.monotonic,
         note: Callable[[str], Any] = print,
@@ -102,7 +101,7 @@ class Federation:
         if not NAME.fullmatch(worker):
             raise FederationError(NAME_WORDS.format(worker))
         self.where, self.repo, self.worker, self.run = where, repo, worker, run
-        self.launch = launch or f"{random.SystemRandom().getrandbits(64):016x}"
+        self.launch = f"{random.SystemRandom().getrandbits(64):016x}"
         self.patience_s, self.sleep, self.clock, self.note, self.card = patience_s, sleep, clock, note, card
         self.rules: Rules | None = None
         self._state: State | None = None

@@ -22,6 +22,8 @@ from composer_hub.train.rollouts import Rollout, message_of
 if TYPE_CHECKING:
     from composer_hub.hub import Destination, Parent, Published, Version
 
+ROLLOUTS_PER_FILE = 2_000
+
 
 @dataclass(frozen=True, slots=True)
 class Scored:
@@ -109,8 +111,8 @@ def _provenance(rollout: Rollout, scored: Scored, run: RunFacts) -> dict[str, An
 class RolloutFile:
     """The rollouts of one process, appended as they happen; a resumed run repeats the ids of repeated steps."""
 
-    def __init__(self, folder: Path, run: RunFacts, *, environment: str = "", rollouts_per_file: int = 2_000):
-        self.folder, self.run, self.environment, self.rollouts_per_file = folder, run, environment, rollouts_per_file
+    def __init__(self, folder: Path, run: RunFacts, *, environment: str = ""):
+        self.folder, self.run, self.environment = folder, run, environment
         self.num_written = 0
         self._step, self._batch = -1, 0  # several generation batches may fall into one step
 
@@ -154,8 +156,8 @@ class RolloutFile:
         if not self.num_written:
             # A resumed run continues its last file: later rows replace earlier ones.
             last = max((path.stem for path in self.folder.glob(f"rank{rank:03d}-*.jsonl")), default="-0")
-            self.num_written = int(last.rsplit("-", 1)[1]) * self.rollouts_per_file
-        path = self.folder / f"rank{rank:03d}-{self.num_written // self.rollouts_per_file:05d}.jsonl"
+            self.num_written = int(last.rsplit("-", 1)[1]) * ROLLOUTS_PER_FILE
+        path = self.folder / f"rank{rank:03d}-{self.num_written // ROLLOUTS_PER_FILE:05d}.jsonl"
         # Not sorted: the order of a call's arguments is what chat templates render.
         lines = [json.dumps(row, ensure_ascii=False) + "\n" for row in rows]
         with path.open("a", encoding="utf-8") as file:

@@ -41,7 +41,6 @@ class SourceOptions:
         None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
     )
     num_tasks: int = _option(256, "Number of tasks requested from a task function.")
-    curriculum: bool = _option(False, "Choose tasks by their solve rate; solved ones get less help, others more.")
     train_split: str = _option("train", "Split of the task and pair datasets to train on, or all.")
     rewards: list[str] | None = _option(None, "Reward functions, each pkg.module:function.")  # noqa: RUF009
     hint_writers: list[str] | None = _option(  # noqa: RUF009
@@ -77,9 +76,8 @@ class SourceOptions:
         """Return how environments are reached."""
         limit = self.env_timeout_s or None
         return WorldOptions(
-            limit, self.harbor_agent, self.harbor_environment, self.openenv_reward, self.sandbox, self.train_split,
-            self.curriculum,
-        )  # fmt: skip
+            limit, self.harbor_agent, self.harbor_environment, self.openenv_reward, self.sandbox, self.train_split
+        )
 
 
 @dataclass(frozen=True)

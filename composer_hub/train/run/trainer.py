@@ -21,11 +21,9 @@ from composer_hub.environments import EnvironmentFailed, EpisodeCounts, count_ep
 from composer_hub.hub import Model
 from composer_hub.redact import Redactor
 from composer_hub.train.checkpoints import mark_complete, writing
-from composer_hub.train.curriculum import Curriculum, CurriculumSampler
 from composer_hub.train.evals import Evals
 from composer_hub.train.retries import Retry, reach_states
 from composer_hub.train.run.export import RolloutFile
-from composer_hub.train.siblings import reached
 from composer_hub.train.trainer import ComposerTrainer
 
 if TYPE_CHECKING:
@@ -97,15 +95,9 @@ class RunTrainer(ComposerTrainer):
         *args: Any,
         base: Model | None = None,
         rollouts: RolloutFile | None = None,
-        by_solve_rate: bool = False,  # choose tasks with a curriculum
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self.curriculum: Curriculum | None = None
-        if by_solve_rate:
-            rows: Any = self.train_dataset
-            size = self.args.generation_batch_size // self.num_generations
-            self.curriculum = Curriculum(list(rows), size, self.args.seed)
         # transformers prints every metric, a page per log; a progress bar only makes sense on a terminal.
         self.pop_callback(PrinterCallback)
         self.pop_callback(ProgressCallback)
@@ -159,31 +151,7 @@ class RunTrainer(ComposerTrainer):
             self.rollouts.add(self, shown, output)
         self._keep_example()
         self._note_environments()
-        self._note_curriculum()
         return output
-
-    def _get_train_sampler(self, dataset: Any = None) -> Any:
-        if self.curriculum is None:
-            return super()._get_train_sampler(dataset)
-        updates = self.num_iterations * self.args.steps_per_generation
-        self.curriculum.plan = {}  # of a preflight; a checkpoint is loaded later
-
-        def first() -> int:
-            # As transformers counts epochs, also for a resumed run, which skips the batches before its step.
-            per_epoch = -(-sampler.num_batches * updates // self.args.gradient_accumulation_steps)
-            return self.state.global_step // max(per_epoch, 1) * sampler.num_batches
-
-        sampler = CurriculumSampler(self.curriculum, self.num_generations or 1, updates, first)
-        return sampler
-
-    def _note_curriculum(self) -> None:
-        if self.curriculum is None or not self._bare.training or self._rewards is None:
-            return
-        scores = self._rewards.tolist()
-        least = self.args.success_reward
-        self.curriculum.note([bool(reached(one, least)) if math.isfinite(one) else None for one in scores])
-        for name, value in self.curriculum.numbers().items():
-            self._metrics["train"][name].append(value)
 
     def _keep_example(self) -> None:
         """Keep the first hint that is learned from, redacted, for the card."""
@@ -264,18 +232,12 @@ class RunTrainer(ComposerTrainer):
             device = self.accelerator.device if self.accelerator.device.type != "cpu" else "cpu"
             kept = torch.load(path, map_location=device, weights_only=True)
             self._step, self._buffered_inputs = kept["step"], kept["buffered"]
-            if self.curriculum is not None and kept.get("curriculum"):
-                self.curriculum.restore(kept["curriculum"])
 
     def _generated(self) -> dict[str, Any]:
         """Return the rollouts that are not used up, because a checkpoint may fall between two updates of one batch."""
         every = self.args.steps_per_generation * self.num_iterations
         is_used_up = self._step % every == 0
-        return {
-            "step": self._step,
-            "buffered": None if is_used_up else self._buffered_inputs,
-            "curriculum": self.curriculum.state() if self.curriculum else None,
-        }
+        return {"step": self._step, "buffered": None if is_used_up else self._buffered_inputs}
 
     def _generated_name(self) -> str:
         return f"composer_generated_{self.accelerator.process_index}.pt"
