@@ -4,6 +4,7 @@
     python -m benchmarks.first_run --seeds 1 -- --learning_rate 2e-3
     python scripts/small_models.py small-beginner --to starts/1 --seed 1   # and so on
     python -m benchmarks.first_run --seeds 21 --starts starts/*/small-beginner
+    ATEN_CPU_CAPABILITY=avx2 MKL_ENABLE_INSTRUCTIONS=AVX2 ONEDNN_MAX_CPU_ISA=AVX2 python -m benchmarks.first_run
 
 Every seed with every start is one whole run of the program in this process. CPU-seconds are of this process, and one
 thread is used, so they depend little on the load of the machine.
@@ -30,6 +31,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 def one_run(seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
     """Train with one seed and return what was measured."""
+    import torch
+
+    from composer_hub.hub import digest_of
     from composer_hub.train.evals import measured
     from composer_hub.train.run.main import quieten, run
     from composer_hub.train.run.options import parse
@@ -45,6 +49,8 @@ def one_run(seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
     first, last = rates[0], rates[-1]
     return {
         "seed": seed,
+        "kernels": torch.backends.cpu.get_cpu_capability(),
+        "weights": digest_of(folder / "final")[:19],
         "rates": (first.value, last.value),
         "before": str(first),
         "after": str(last),

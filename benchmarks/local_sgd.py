@@ -112,7 +112,8 @@ def table(rows: list[dict[str, Any]]) -> str:
         if len(own) == len(seeds):
             shown = [f"{row['after']:.3f}".removeprefix("0") for row in own]
             mean = f"{fmean(row['after'] for row in own):.3f}".removeprefix("0")
-            lines += [f"| {arm} | {' | '.join(shown)} | {mean} | {own[0]['exchanges']} | {own[0]['bytes'] / 1e6:.1f} |"]
+            sent = f"{own[0]['exchanges']} | {own[0]['bytes'] / 1e6:.1f}" if ARMS[arm] else "- | -"
+            lines += [f"| {arm} | {' | '.join(shown)} | {mean} | {sent} |"]
     return "\n".join(lines)
 
 
