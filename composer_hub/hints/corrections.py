@@ -73,6 +73,23 @@ def correction_of(context: SiteContext) -> Correction | None:
     return _listed_path(failure, context) if failure.kind == "path_not_found" else None
 
 
+_OFFERS = (  # the right words in the environment's own sentence
+    re.compile(
+        r"[Dd]id you mean (?:one of (?:these|the following)(?: \w+)?\?\s*|)[`'\"]?"
+        r"((?:-|[^\s?<]*[./])[^\s`'\"?<]{1,200})"
+    ),
+    re.compile(r"[Dd]id you mean [`'\"]([^\s`'\"?]{2,80})[`'\"]"),
+    re.compile(r"[Mm]ust be one of:? ((?:[`'\"]?[\w.-]{1,40}[`'\"]?(?:, | \| |,? or )?){1,12})"),
+    re.compile(r"expected one of ((?:['\"`]?[\w.-]{1,40}['\"`]?(?:\||, |,? or )?){1,12})"),
+)
+
+
+def offered(context: SiteContext) -> str:
+    """Return the name or the values that the environment's own message offers, "" if it offers nothing."""
+    text = context.answer[:4000] or context.site.message
+    return next((match[1].rstrip(" .,?:") for pattern in _OFFERS if (match := pattern.search(text))), "")
+
+
 # ---------------------------------------------------------------------------------------------------- the complaint
 
 _TOKEN = re.compile(r"[^\s'\"`\u2018\u2019\u201c\u201d,;()<>{}|]+")
@@ -167,6 +184,7 @@ def _paths_of(action: Action) -> list[str]:
 
 def is_other_path(before: str, after: str) -> bool:
     """Tell whether two different paths very likely mean the same file."""
+    before, after = before.replace("\\", "/"), after.replace("\\", "/")
     one, other = os.path.normpath(before).split("/"), os.path.normpath(after).split("/")
     if not before or "/" not in after or one == other or re.search(r"[\s*?$<>]", after):
         return False
@@ -186,7 +204,7 @@ def is_other_path(before: str, after: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[-_ ]", "", name.casefold().partition(".")[0] or name)
+    return re.sub(r"[-_ ]", "", name.casefold().lstrip(".").partition(".")[0])
 
 
 def _writes(action: Action, path: str) -> bool:

@@ -23,7 +23,7 @@ from composer_hub.errors.rules import canonical_kind
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
 from composer_hub.hints.context import SiteContext, context_of, next_success
-from composer_hub.hints.corrections import correction_of, quotes_wrong
+from composer_hub.hints.corrections import correction_of, offered, quotes_wrong
 from composer_hub.records import ErrorSite, Hint, Step, ToolCall, Trace, canonical_json
 
 HintWriter = Callable[[SiteContext], "Hint | None"]
@@ -115,15 +115,6 @@ def from_hindsight(context: SiteContext) -> Hint | None:
     return _hint(context, SENTENCES[found.what].format(found.right), "hindsight", found.what) if found else None
 
 
-_OFFERS = (  # the right words in the environment's own sentence
-    re.compile(
-        r"[Dd]id you mean (?:one of (?:these|the following)(?: \w+)?\?\s*|)[`'\"]?"
-        r"((?:-|[^\s?<]*[./])[^\s`'\"?<]{1,200})"
-    ),
-    re.compile(r"[Dd]id you mean [`'\"]([^\s`'\"?]{2,80})[`'\"]"),
-    re.compile(r"[Mm]ust be one of:? ((?:[`'\"]?[\w.-]{1,40}[`'\"]?(?:, | \| |,? or )?){1,12})"),
-    re.compile(r"expected one of ((?:['\"`]?[\w.-]{1,40}['\"`]?(?:\||, |,? or )?){1,12})"),
-)
 _MISSING_FIELDS = (
     re.compile(r"required (?:parameter|property|argument|field) [`'\"](\w{1,60})[`'\"](?: is missing)?"),
     re.compile(r"Missing (?:required )?(?:parameter|argument|key|property)s?:?\s+(?:at \[)?[`'\"]?(\w{1,60})"),
@@ -138,8 +129,7 @@ def from_quoted(context: SiteContext) -> Hint | None:
     text, kind = context.answer[:4000] or context.site.message, canonical_kind(context.site.kind)
     if kind == "tool_not_found":
         return _offered_tool(context, text)
-    found = next((match[1].rstrip(" .,?:") for pattern in _OFFERS if (match := pattern.search(text))), "")
-    if found:
+    if found := offered(context):
         return _hint(context, SENTENCES["offer"].format(found), "quoted", "offer")
     missing = next((match[1] for pattern in _MISSING_FIELDS if (match := pattern.search(text))), "")
     if missing and kind == "schema_validation":

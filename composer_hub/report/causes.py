@@ -14,7 +14,6 @@ import re
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 
 from composer_hub.actions import Action, Actions, SimpleCommand, command_of, commands_in, family_of_tool, path_of
 from composer_hub.actions.paths import is_absolute
@@ -22,17 +21,13 @@ from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.rules import EVERYWHERE
 from composer_hub.harnesses import keeps_cwd
 from composer_hub.hints.context import SiteContext, context_of
-from composer_hub.hints.corrections import complaint_of, is_destructive, is_other_path
-from composer_hub.records import ErrorSite, ToolCall, Trace, canonical_json
+from composer_hub.hints.corrections import Correction, complaint_of, correction_of, offered
+from composer_hub.records import ToolCall, Trace, canonical_json
 from composer_hub.report.projects import folded
 
 MAX_TEXT = 1500
 MAX_SCRIPT = 20_000
 MAX_GUIDE = 60_000
-MIN_STEM = 0.75  # of two file names in one folder
-MAX_WAY = 60  # of another way to run a program
-MIN_FOLDER = 0.8  # of two names of one folder
-MIN_GUESS = 0.5  # the same, if several sessions must agree
 GUIDES = ("AGENTS.md", "CLAUDE.md", "CLAUDE.local.md", "GEMINI.md", "copilot-instructions.md", ".cursorrules")
 BUILT_IN = frozenset(("read", "edit", "shell", "poll", "web", "ask", "agent", "finish"))
 """Families of tools that come with a harness: how they are called is no fact about a project."""
@@ -42,8 +37,7 @@ BUILT_IN = frozenset(("read", "edit", "shell", "poll", "web", "ask", "agent", "f
 class Cause:
     """One failure whose cause the environment named.
 
-    `fix` is "" if nothing that worked tells it. `guess` is what the same tool read next in the same folder: it proves
-    something only if several sessions chose it.
+    `fix` is "" if nothing that worked tells it.
     """
 
     kind: str  # path, flag, wrapper, field, target, program, module or tool
@@ -56,7 +50,6 @@ class Cause:
     call_text: str = ""  # raw evidence
     words: str = ""
     worked: str = ""
-    guess: str = ""
 
 
 class Causes:
@@ -165,160 +158,96 @@ class Causes:
     def _of_sites(self) -> Iterator[Cause]:
         for position, step in enumerate(self.trace.steps):
             for site in step.error_sites:
-                if site.blame not in ("model", "env") or site.kind not in _FINDERS or site.source == "critic":
+                if site.blame != "model" or site.kind not in _NAMERS or site.source == "critic":
                     continue
                 context = context_of(self.trace, position, site, self.calls)
-                if context.call is None:
+                named = _NAMERS[site.kind](self, context, position) if context.call else None
+                if not named or context.call is None:
                     continue
-                found = _FINDERS[site.kind](self, context, site, position)
-                if found:
-                    kind, subject, name, fix, worked = found
-                    guess = self._guess(context, name) if kind == "path" and not fix else ""
-                    yield Cause(
-                        kind, subject, name, fix, self.times[position], position, self.keys[position],
-                        spelled(context.call, MAX_TEXT), context.answer[:MAX_TEXT], worked, guess,
-                    )  # fmt: skip
+                kind, subject, name = named
+                correction = correction_of(context)
+                worked = correction.call if correction else None
+                yield Cause(
+                    kind, subject, name, self._fix(kind, name, context, correction), self.times[position], position,
+                    self.keys[position], spelled(context.call, MAX_TEXT), context.answer[:MAX_TEXT],
+                    spelled(worked, MAX_TEXT) if worked else "",
+                )  # fmt: skip
 
-    def path(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
-        """Find a path that is not there, and the path that was meant."""
+    def path(self, context: SiteContext, position: int) -> Named | None:
+        """Name a path that is not there."""
         assert context.call is not None
-        shell = family_of_tool(context.call.name, context.call.arguments) == "shell"
         command = command_of(context.call)
-        if shell:
-            wrong = self.inside(
-                next(iter(complaint_of(context)), ""), self._base(context.call, commands_in(command), position)
-            )
-            if wrong and os.path.basename(wrong) not in command:
-                return None
-        else:
-            wrong = self.inside(path_of(context.call), self.root)
-        if not wrong or any(mark in wrong for mark in "*?{}$<>"):
-            return None
-        if meant := _MEANT.search(context.answer):
-            fix = self.inside(meant[1].strip().rstrip("?."), self.root)
-            if fix and fix != wrong:
-                return "path", "", wrong, fix, ""
-        for place, later in enumerate(context.later):
-            if not later.ok:
-                continue
-            raw = path_of(later.action.call)
-            family = family_of_tool(later.action.call.name, later.action.call.arguments)
-            if family == "shell":
-                continue
-            right = self.inside(raw, self.root)
-            if family not in ("read", "edit") or not right or not is_meant(wrong, right):
-                continue
-            # A file that was only now written was not there before.
-            made = any(
-                family_of_tool(one.action.call.name, one.action.call.arguments) in ("edit", "shell")
-                and os.path.basename(right) in spelled(one.action.call, MAX_TEXT)
-                for one in context.later[: place + 1]
-            )
-            if not made:
-                return "path", "", wrong, right, spelled(later.action.call, MAX_TEXT)
-        return "path", "", wrong, "", ""
+        base = self._base(context.call, commands_in(command), position) if command else self.root
+        wrong = self.inside(next(iter(complaint_of(context)), ""), base)
+        return ("path", "", wrong) if wrong and os.path.basename(wrong) in (command or wrong) else None
 
-    def _guess(self, context: SiteContext, wrong: str) -> str:
-        """Return the file of the same folder and type that was read next."""
-        for later in context.later[:4]:
-            right = self.inside(path_of(later.action.call), self.root)
-            if later.ok and os.path.dirname(right) == os.path.dirname(wrong) and right != wrong:
-                (one, kind), (other, same) = (os.path.splitext(os.path.basename(path)) for path in (wrong, right))
-                if kind == same != "" and SequenceMatcher(None, one, other, autojunk=False).ratio() >= MIN_GUESS:
-                    return right
-        return ""
-
-    def usage(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
-        """Find a flag, a field or a target that a program does not have."""
+    def usage(self, context: SiteContext, position: int) -> Named | None:
+        """Name a flag, a field or a target that a program does not have."""
         assert context.call is not None
-        text = context.answer or site.message
+        text = context.answer or context.site.message
         commands = commands_in(command_of(context.call))
         for kind, pattern in _USAGES:
             match = pattern.search(text)
             name = match[1].strip("'\"`\u2018\u2019") if match else ""
-            if not name:
-                continue
-            if kind == "flag" and not name.startswith("-"):
-                name = f"-{name}" if len(name) == 1 else name
-            owner = next((one for one in commands if _has(one, name, kind)), None)
-            if owner is None or (kind == "flag" and not name.startswith("-")):
+            if name and kind == "flag" and not name.startswith("-"):
+                name = f"-{name}" if len(name) == 1 else ""
+            owner = next((one for one in commands if name and _has(one, name, kind)), None)
+            if owner is None:
                 continue
             # A wrapper may have taken the place of a program: its usage names it.
             usage = _USAGE.search(text)
-            named = usage[1].strip() if usage else ""
-            if kind == "flag" and named and named.split()[0] != owner.program:
+            if kind == "flag" and usage and usage[1].split()[0] != owner.program:
                 # What follows `--` goes to the program behind a script's name: `npm run format -- --write`.
-                return "wrapper", verb_of(owner) if "--" in owner.words else owner.program, name, named, ""
-            subject = verb_of(owner)
-            fix, worked = self._other_words(context, owner, name, kind)
-            return kind, subject, name, fix, worked
+                return "wrapper", verb_of(owner) if "--" in owner.words else owner.program, name
+            return kind, verb_of(owner), name
         return None
 
-    def _other_words(self, context: SiteContext, failed: SimpleCommand, name: str, kind: str) -> tuple[str, str]:
-        """Return the word that took the place of a wrong one, and the command in which it worked."""
-        for later in context.later:
-            command = command_of(later.action.call)
-            if not later.ok or not command or hides_exit_code(command) or len(command) > MAX_TEXT:
-                continue
-            for one in commands_in(command):
-                if one.program != failed.program or _has(one, name, kind) or is_destructive(one):
-                    continue
-                if kind == "target":
-                    return verb_of(one), command
-                if verb_of(one) != verb_of(failed):
-                    continue
-                gone, new = _differences(failed, one, kind)
-                if gone == {name} and len(new) == 1:
-                    return new.pop(), command
-                if gone == {name} and not new:
-                    return "-", command
-        return "", ""
-
-    def program(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
-        """Find a program that is not there, and the one that took the same words."""
+    def program(self, context: SiteContext, position: int) -> Named | None:
+        """Name a program that is not there."""
         assert context.call is not None
         name = next(iter(complaint_of(context)), "")
-        commands = commands_in(command_of(context.call))
-        owner = next((one for one in commands if one.words[:1] == (name,)), None)
-        if not name or owner is None or "/" in name:
-            return None
-        asked = " ".join(owner.words[1:])
-        for later in context.later:
-            command = command_of(later.action.call)
-            if not later.ok or not asked or hides_exit_code(command) or len(command) > MAX_TEXT:
-                continue
-            # `npx eslint`, `uv run pytest` and `.venv/bin/pytest` run the program in another way.
-            last = _AND.split(command)[-1].strip()
-            way = last.removesuffix(asked).strip()
-            if (
-                last.endswith(f" {asked}")
-                and name in way != name
-                and len(way) < MAX_WAY
-                and not any(map(is_destructive, commands_in(command)))
-            ):
-                return "program", "", name, way, command
-        return "program", "", name, "", ""
+        ran = any(one.words[:1] == (name,) for one in commands_in(command_of(context.call)))
+        return ("program", "", name) if ran and "/" not in name else None
 
-    def tool(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
-        """Find a skill, an agent or a server's tool that is not there."""
-        match = _UNKNOWN.search(context.answer or site.message)
-        if match is None:
-            return None
-        return "tool", match[1] or "agent", match[2].rstrip(".:"), "", ""
+    def tool(self, context: SiteContext, position: int) -> Named | None:
+        """Name a skill, an agent or a server's tool that is not there."""
+        match = _UNKNOWN.search(context.answer or context.site.message)
+        return ("tool", match[1] or "agent", match[2].rstrip(".:")) if match else None
 
-    def parameter(self, context: SiteContext, site: ErrorSite, position: int) -> Found | None:
-        """Find an argument that a tool of the project's own servers refuses."""
+    def parameter(self, context: SiteContext, position: int) -> Named | None:
+        """Name an argument that a tool of the project's own servers refuses."""
         assert context.call is not None
         if family_of_tool(context.call.name, context.call.arguments) in BUILT_IN:
             return None
-        match = _PARAMETER.search(context.answer or site.message)
-        return ("parameter", context.call.name, match[1], "", "") if match else None
+        match = _PARAMETER.search(context.answer or context.site.message)
+        return ("parameter", context.call.name, match[1]) if match else None
+
+    # ---- what worked instead
+
+    def _fix(self, kind: str, name: str, context: SiteContext, correction: Correction | None) -> str:
+        """Return the words that took the place of the wrong ones, as far as a line of advice can name them."""
+        if kind == "path":
+            right = correction.right if correction and correction.what == "path" else offered(context)
+            return self.inside(right, self.root)
+        if kind == "wrapper":
+            usage = _USAGE.search(context.answer or context.site.message)
+            return usage[1].strip() if usage else ""
+        if correction is None or correction.what not in ("program", "command") or context.call is None:
+            return ""
+        if correction.what == "program":
+            return correction.right if kind == "program" else ""
+        worked = commands_in(correction.right)[0]
+        if kind == "target":
+            return verb_of(worked)
+        failed = next((one for one in commands_in(command_of(context.call)) if _has(one, name, kind)), None)
+        gone, new = _differences(failed, worked, kind) if failed else (set(), set())
+        return new.pop() if gone == {name} and len(new) == 1 else ""
 
 
-Found = tuple[str, str, str, str, str]
-"""Kind, subject, wrong name, right name, and the call that worked."""
+Named = tuple[str, str, str]
+"""Kind, subject and the name of what was wrong."""
 
-_FINDERS = {
+_NAMERS = {
     "path_not_found": Causes.path,
     "usage_error": Causes.usage,
     "command_not_found": Causes.program,
@@ -332,7 +261,6 @@ _FOLDERS = ("workdir", "cwd", "working_directory", "directory", "dir_path")
 _USAGE = re.compile(r"[Uu]sage: +((?:[a-z][\w.-]* ?){1,3})")
 _EMPTY = re.compile(r"\s*(?:No (?:files|matches) found|Found 0 |$)")
 _NOT_A_PATH = re.compile(r"[\n\0\s\"'`$*?{}<>|;&]|://")
-_MEANT = re.compile(r"Did you mean ([^\n]{1,300}?)\?")
 _FLAG = r"[`'\"\u2018]?(--?[A-Za-z][\w-]{0,60})"
 _USAGES: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("flag", re.compile(
@@ -423,29 +351,6 @@ def _differences(failed: SimpleCommand, worked: SimpleCommand, kind: str) -> tup
 
     before, after = parts(failed), parts(worked)
     return before - after, after - before
-
-
-def is_meant(wrong: str, right: str) -> bool:
-    """Tell whether one path was meant by another: the same name in a similar folder, or a similar name beside it."""
-    if is_other_path(wrong, right):
-        return True
-    folder, name = os.path.split(wrong)
-    other, meant = os.path.split(right)
-    if name == meant:
-        return _is_same_folder(folder.split("/"), other.split("/"))
-    if folder != other:
-        return False
-    one, two = (re.sub(r"[-_ .]", "", text.casefold()) for text in (name, meant))
-    alike = SequenceMatcher(None, one, two, autojunk=False).ratio()
-    return one == two or (alike >= MIN_STEM and os.path.splitext(name)[0][:3] == os.path.splitext(meant)[0][:3])
-
-
-def _is_same_folder(wrong: Sequence[str], right: Sequence[str]) -> bool:
-    """Tell whether two folders differ in the spelling of one name only, such as `order` and `orders`."""
-    differ = [(one, other) for one, other in zip(wrong, right, strict=False) if one != other]
-    if len(wrong) != len(right) or len(differ) != 1:
-        return False
-    return SequenceMatcher(None, *differ[0], autojunk=False).ratio() >= MIN_FOLDER
 
 
 def spelled(call: ToolCall, max_chars: int) -> str:

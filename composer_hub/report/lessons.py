@@ -141,7 +141,7 @@ def _lesson(
         return None
     if _disproved(kind, subject, name, min(cause.at for _, cause in proof), worked):
         return None
-    fix = _agreed([cause.fix for _, cause in proof]) or _agreed([cause.guess for _, cause in proof], MIN_SESSIONS)
+    fix = _agreed([cause.fix for _, cause in proof])
     if kind == "program" and not fix and f"program {name}3" in worked:
         fix = f"{name}3"
     if kind == "path" and folder.is_dir():
@@ -209,7 +209,7 @@ def _of_folder_itself(cause: Cause, folder: str) -> Cause:
     """Return a failure below a folder as one of the folder; its fix is the folder that has the same file."""
     below = cause.name[len(folder) :]
     fix = cause.fix.removesuffix(below) if cause.fix.endswith(below) else ""
-    return dataclasses.replace(cause, name=folder, fix=fix, guess="")
+    return dataclasses.replace(cause, name=folder, fix=fix)
 
 
 def _folders(path: str) -> list[str]:
@@ -218,13 +218,13 @@ def _folders(path: str) -> list[str]:
     return ["/".join(parts[:end]) for end in range(1, len(parts))]
 
 
-def _agreed(fixes: Iterable[str], least: int = 1) -> str:
+def _agreed(fixes: Iterable[str]) -> str:
     """Return the fix of most sessions that found one, or none."""
     counted = Counter(filter(None, fixes))
     if not counted:
         return ""
     best, count = counted.most_common(1)[0]
-    return best if count >= least and 2 * count > sum(counted.values()) else ""
+    return best if 2 * count > sum(counted.values()) else ""
 
 
 _PASSING = re.compile(
@@ -270,8 +270,7 @@ def _path_line(subject: str, name: str, fix: str) -> str:
 
 
 def _flag_line(subject: str, name: str, fix: str) -> str:
-    advice = "" if not fix else "; leave it out" if fix == "-" else f"; use `{fix}`"
-    return f"`{subject}` has no `{name}`{advice}"
+    return f"`{subject}` has no `{name}`" + (f"; use `{fix}`" if fix else "")
 
 
 def _wrapper_line(subject: str, name: str, fix: str) -> str:
@@ -279,7 +278,7 @@ def _wrapper_line(subject: str, name: str, fix: str) -> str:
 
 
 def _field_line(subject: str, name: str, fix: str) -> str:
-    return f"`{subject} --json` has no field `{name}`" + ("" if fix in ("", "-") else f"; use `{fix}`")
+    return f"`{subject} --json` has no field `{name}`" + (f"; use `{fix}`" if fix else "")
 
 
 def _target_line(subject: str, name: str, fix: str) -> str:
