@@ -1,7 +1,7 @@
 """Find the errors of a session: a `Session` in, its `Trace` with `Step.error_sites` out.
 
-`sites.py` names the failure of each call. What the session showed before may change whose fault it is (`doubts.py`,
-`programs.py`). Then come sites that follow from others: the third failure in a row, the third equal call.
+`sites.py` names the failure of each call. What the session showed before may change whose fault it is (`doubts.py`).
+Then come sites that follow from others: the third failure in a row, the third equal call.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from composer_hub.actions.action import Action, Actions, actions_of
 from composer_hub.errors.doubts import Doubts
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
-from composer_hub.errors.programs import WrittenPrograms
 from composer_hub.errors.sites import site_of, site_of_action, site_of_reply, site_without_result
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.records import ErrorSite, Step, Trace
@@ -75,12 +74,9 @@ class _Finder:
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
         self.repeats: dict[int, tuple[Action, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
-        self.programs = WrittenPrograms()
         self.doubts = Doubts(trace)
 
     def sites_of(self, step: Step, outcomes: Sequence[Action]) -> tuple[ErrorSite, ...]:
-        for outcome in outcomes:
-            self.programs.note(outcome.call)
         found = [(outcome, self._site_of(step, outcome)) for outcome in outcomes]
         sites = [*self._of_action(step), *(site for _, site in found if site)]
         return (*sites, *self._repeated_failures(step, found), *self._repeated_calls(step, outcomes))
@@ -94,15 +90,7 @@ class _Finder:
             self.doubts.note_success(outcome.call)
         elif site.blame == "model" and self.doubts.about(site, outcome.call, outcome.content or "", step):
             return _renamed(site, "nonzero_exit", f"doubt.{site.kind}")
-        if site and self._is_under_test(site, outcome):
-            return _renamed(site, "program_exception", "derived.own_program")
         return site
-
-    def _is_under_test(self, site: ErrorSite, outcome: Action) -> bool:
-        """Tell whether the failure is what a program of the session's own was run to show."""
-        if site.kind == "runtime_exception":
-            return self.programs.explain(outcome.call, outcome.content or "")
-        return site.rule.startswith("exit.usage") and self.programs.runs_built(outcome.call)
 
     def _ends_the_session(self, step: Step, outcome: Action) -> bool:
         """A submit or finish call is not answered: the session is over."""

@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from composer_hub.actions.action import Action
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import hides_exit_code, report_rule_of, rule_of_exit, text_rule_of
-from composer_hub.errors.programs import runs_a_script
 from composer_hub.errors.rules import (
     ANCHORS,
     ANY_HEAD,
@@ -54,6 +53,7 @@ _NO_RESULT = _plain_rule("derived.no_result", "dangling_call", 0.9)
 _BROKEN_JSON = _plain_rule("flag.arguments_text", "json_decode", 0.9)
 # of a program that others wrote, in which no name or value of the model's is wrong
 _FOREIGN = _plain_rule("exit.foreign_exception", "nonzero_exit", 0.8)
+_ANSWER = _plain_rule("exit.own_program", "program_exception", 0.9)
 
 
 def site_of(outcome: Action, *, text_rules: bool = False) -> ErrorSite | None:
@@ -129,9 +129,32 @@ def _exit_code(outcome: Action) -> int | None:
 def _exit_site(outcome: Action, code: int, source: str) -> ErrorSite:
     body = body_of(outcome.content or "")
     rule = rule_of_exit(outcome.command, code, body)
-    if rule.kind == "runtime_exception" and not runs_a_script(outcome.command):
-        rule = _FOREIGN
+    if rule.kind == "runtime_exception":
+        rule = _rule_of_exception(rule, outcome, body)
     return _site(rule, source, outcome.call, body if body.strip() else f"exit code {code}")
+
+
+_INTERPRETER = re.compile(r"(?:python|pypy)[\d.]*|node|deno|bun|ruby|perl|php|Rscript|julia|lua|tsx|ts-node")
+_INLINE_OPTIONS = frozenset(("-c", "-e", "--eval", "-p", "-"))
+_RAISED = re.compile(
+    r"(?:^|\n)[ \t]*(?:Uncaught )?(?:\w{1,60}\.){0,5}(\w{0,60}(?:Error|Exception|Exit|Failure|panic))\b"
+)
+_ON_PURPOSE = frozenset(("Error", "Exception", "SystemExit", "AssertionError", "AssertionFailure"))
+_FRAME = re.compile(r'File "([^"\n]{1,300})", line \d+')
+_LIBRARY = re.compile(r"/lib(?:64)?/python\d|/(?:site|dist)-packages/|^<frozen ")
+
+
+def _rule_of_exception(rule: ErrorRule, outcome: Action, body: str) -> ErrorRule:
+    """Return whose fault an exception is: the model's only for a slip in a program text that is in the call.
+
+    Any other exception may be what the program was run to show: it raised it itself, or the project did.
+    """
+    run = [one for one in outcome.commands if _INTERPRETER.fullmatch(one.program)]
+    if not any(not one.words[1:] or _INLINE_OPTIONS & set(one.words[1:]) for one in run):
+        return _ANSWER if run else _FOREIGN
+    frames = [frame for frame in _FRAME.findall(body[-4000:]) if not _LIBRARY.search(frame)]
+    is_own = not frames or frames[-1].startswith("<")
+    return rule if is_own and _ON_PURPOSE.isdisjoint(_RAISED.findall(body[-4000:])[-1:]) else _ANSWER
 
 
 def _unnamed_site(outcome: Action) -> ErrorSite:
@@ -160,6 +183,8 @@ def _hidden_site(outcome: Action, *, text_rules: bool) -> ErrorSite | None:
         rule = text_rule_of(command, body)
     if not rule or (code_known and not hides_exit_code(command)):
         return None
+    if rule.kind == "runtime_exception":
+        rule = _rule_of_exception(rule, outcome, body)
     confidence = min(rule.confidence, TEXT_CONFIDENCE)
     return _site(dataclasses.replace(rule, confidence=confidence), "text", outcome.call, body)
 

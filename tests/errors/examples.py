@@ -189,8 +189,7 @@ EXITS = [
     ("exit.conflict", "git stash pop", 1, "CONFLICT (content): Merge conflict in a"),
     ("exit.probe", "git -C /repo diff --no-index a b", 1, "diff --git a/a b/b\n-a\n+b"),
     ("exit.dependency", "python a.py", 1, 'Traceback (most recent call last):\n  File "a.py", line 1\nModuleNotFoundError: No module named \'foo\''),
-    ("exit.exception", "python a.py", 1, 'Traceback (most recent call last):\n  File "a.py", line 1, in <module>\nKeyError: 1'),
-    ("exit.exception", "./server", 2, "panic: runtime error: index out of range"),
+    ("exit.exception", "python -c 'a[1]'", 1, 'Traceback (most recent call last):\n  File "<string>", line 1, in <module>\nKeyError: 1'),
     ("exit.permission", "touch /x", 1, "touch: /x: Permission denied"),
     ("exit.path", "cat nope", 1, "cat: nope: No such file or directory"),
     ("exit.path", "cat nope", 2, "cat: nope: No such file or directory"),
@@ -202,7 +201,7 @@ EXITS = [
 # (rule, command, output)
 TEXTS = [
     ("text.import_missing", "python a.py", "Traceback (most recent call last):\n  File\nModuleNotFoundError: No module named 'x'"),
-    ("text.exception", "python a.py | tail -3", "Traceback (most recent call last):\n  File \"a.py\"\nValueError: bad"),
+    ("text.exception", "python -c 'a()' | tail -3", "Traceback (most recent call last):\n  File \"<string>\"\nValueError: bad"),
     ("text.git_fatal", "git log nope", "fatal: ambiguous argument 'nope': unknown revision"),
     ("text.argparse", "python cli.py", "usage: cli.py\ncli.py: error: the following arguments are required: x"),
 ]  # fmt: skip

@@ -64,7 +64,10 @@ def test_failures_on_other_targets_or_with_other_words_are_not_repeated() -> Non
 
 
 def test_numbers_do_not_make_other_words() -> None:
-    crashes = [shell("./serve", f"Exit code 2\npanic: no slot {n}\n\ngoroutine {n} [running]:") for n in range(3)]
+    crashes = [
+        shell("python -c 'slots[n]'", f"Exit code 1\nTraceback (most recent call last):\nKeyError: {n}")
+        for n in range(3)
+    ]
     assert [site.kind for site in sites(*crashes)][-1] == "repeated_failure"
 
 

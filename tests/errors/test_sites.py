@@ -193,7 +193,7 @@ def test_a_typed_success_beats_every_text() -> None:
 
 def test_a_pipe_into_tail_hides_a_failure_that_text_rules_find() -> None:
     made = shell("python a.py 2>&1 | tail -3", TRACEBACK, flag(is_error=False))
-    assert [site.kind for site in sites(made, text_rules=True)] == ["runtime_exception"]
+    assert [site.kind for site in sites(made, text_rules=True)] == ["program_exception"]
     assert sites(shell("python a.py", TRACEBACK, flag(is_error=False)), text_rules=True) == []
 
 
