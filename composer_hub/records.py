@@ -371,7 +371,12 @@ R = TypeVar("R")
 
 def to_row(record: Any) -> dict[str, Any]:
     """Return the record as the row that goes to the Hub."""
-    return {f.name: _plain(getattr(record, f.name)) for f in dataclasses.fields(record)}
+    return {name: _plain(getattr(record, name)) for name in _names_of(type(record))}
+
+
+@functools.cache
+def _names_of(cls: type) -> tuple[str, ...]:
+    return tuple(field.name for field in dataclasses.fields(cls))
 
 
 def from_row(cls: type[R], row: Mapping[str, Any]) -> R:
@@ -389,6 +394,8 @@ def features_of(cls: type) -> Features:
 
 
 def _plain(value: Any) -> Any:
+    if isinstance(value, str | int):  # most values, and the test of a dataclass is slow
+        return value
     if isinstance(value, Message):
         return value.to_chat()
     if isinstance(value, tuple):

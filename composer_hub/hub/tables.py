@@ -142,31 +142,38 @@ def build(
 
 
 class _Spool:
-    """Rows on disk in publishing order, so that memory does not grow with the dataset."""
+    """Rows on disk in publishing order, so that memory does not grow with the dataset.
+
+    The database has the places of the rows in a plain file: SQLite would hold a large row several times.
+    """
 
     def __init__(self, path: Path, table: Table) -> None:
         self.path, self.table = path, table
         self.counts: dict[str, int] = {}
+        self.end = 0  # of the bodies
 
     def __enter__(self) -> _Spool:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.path.unlink(missing_ok=True)
+        self.bodies = self.path.with_suffix(".bodies").open("w+b")
         self.db = sqlite3.connect(self.path, isolation_level=None)
         self.db.executescript(
             "pragma journal_mode=off; pragma synchronous=off;"
-            "create table rows(id text primary key, split text, rank text, digest text, num_bytes int, body blob)"
-            " without rowid;"
+            "create table rows(id text primary key, split text, rank text, digest text, num_bytes int, place int,"
+            " is_plain int) without rowid;"
         )
         self.db.execute("begin")
         for row in self.table.rows:
-            self._add(_prepared(self.table, row))
+            self._add(*_prepared(self.table, row))
         self.db.execute("create index by_rank on rows(split, rank, id)")
         self.db.execute("commit")
         return self
 
     def __exit__(self, *error: object) -> None:
         self.db.close()
+        self.bodies.close()
         self.path.unlink(missing_ok=True)
+        Path(self.bodies.name).unlink(missing_ok=True)
 
     def splits(self) -> list[str]:
         names = [name for (name,) in self.db.execute("select distinct split from rows order by split")]
@@ -181,26 +188,32 @@ class _Spool:
         return total
 
     def rows(self, split: str) -> Iterator[tuple[int, dict[str, Any]]]:
-        query = "select num_bytes, body from rows where split = ? order by rank, id"
-        for num_bytes, body in self.db.execute(query, (split,)):
-            row = json.loads(body)
-            del body  # as large as the row, which the caller may hold for long
-            yield num_bytes, row
-            del row
+        query = "select num_bytes, place, is_plain from rows where split = ? order by rank, id"
+        for num_bytes, place, is_plain in self.db.execute(query, (split,)):
+            yield num_bytes, self._row(place, num_bytes, is_plain)
 
     def digests(self, split: str | None = None) -> Iterator[tuple[str, str, str]]:
         where, values = ("where split = ?", (split,)) if split is not None else ("", ())
         yield from self.db.execute(f"select id, digest, split from rows {where} order by id", values)
 
     def light_rows(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-        for id, digest, split, body in self.db.execute("select id, digest, split, body from rows order by id"):
-            row = json.loads(body) if self.table.index_columns or self.table.index_derived else {}
+        is_light = not self.table.index_columns and not self.table.index_derived
+        query = "select id, digest, split, place, num_bytes, is_plain from rows order by id"
+        for id, digest, split, *where in self.db.execute(query):
+            row = {} if is_light else self._row(*where)
             light = {name: row.get(name) for name in self.table.index_columns}
             yield id, digest, split, light | {name: of(row) for name, (_, of) in self.table.index_derived.items()}
 
-    def _add(self, prepared: tuple[str, str, str, str, int, bytes]) -> None:
-        id, digest = prepared[0], prepared[3]
-        if self.db.execute("insert or ignore into rows values(?,?,?,?,?,?)", prepared).rowcount:
+    def _row(self, place: int, num_bytes: int, is_plain: int) -> dict[str, Any]:
+        self.bodies.seek(place)
+        body = self.bodies.read(num_bytes)
+        row: dict[str, Any] = orjson.loads(body) if is_plain else json.loads(body)
+        return row
+
+    def _add(self, id: str, split: str, rank: str, digest: str, body: bytes, is_plain: bool) -> None:
+        values = (id, split, rank, digest, len(body), self.end, is_plain)
+        if self.db.execute("insert or ignore into rows values(?,?,?,?,?,?,?)", values).rowcount:
+            self.end += self.bodies.write(body)
             return
         if self.db.execute("select digest from rows where id = ?", (id,)).fetchone() != (digest,):
             raise TableError(
@@ -212,7 +225,7 @@ class _Spool:
 
 def row_digest(table: Table, row: Mapping[str, Any]) -> tuple[str, str]:
     """Return the id and the digest of a row as the index will hold them."""
-    id, _, _, digest, _, _ = _prepared(table, row)
+    id, _, _, digest, *_ = _prepared(table, row)
     return id, digest
 
 
@@ -222,8 +235,8 @@ def digest_of_rows(rows: Iterable[tuple[str, str]]) -> str:
     return hashlib.sha256(listing.encode()).hexdigest()
 
 
-def _prepared(table: Table, row: Mapping[str, Any]) -> tuple[str, str, str, str, int, bytes]:
-    """Return id, split, rank, digest, size and JSON of a row."""
+def _prepared(table: Table, row: Mapping[str, Any]) -> tuple[str, str, str, str, bytes, bool]:
+    """Return id, split, rank, digest and JSON of a row, and whether orjson reads that JSON back exactly."""
     split = table.split or row["split"]
     columns = {name: row.get(name) for name in table.features}
     id = columns[table.id_column]
@@ -232,13 +245,13 @@ def _prepared(table: Table, row: Mapping[str, Any]) -> tuple[str, str, str, str,
     rank = "\x00".join(_sortable(columns[name]) for name in table.order)
     try:
         # Keys are not sorted, because chat templates render the arguments of a call in their order.
-        body = _dumps(columns)
+        body, is_plain = _dumps(columns)
     except UnicodeEncodeError as error:
         raise TableError(
             f"Row {id} of config {table.config} holds text that is not valid Unicode (a lone surrogate): "
             "replace such characters before publishing."
         ) from error
-    return id, split, rank, hashlib.sha256(body).hexdigest(), len(body), body
+    return id, split, rank, hashlib.sha256(body).hexdigest(), body, is_plain
 
 
 def _sortable(value: Any) -> str:
@@ -258,10 +271,8 @@ def _write_split(
     for number, shard in enumerate(shards):
         path = directory / f".{name}-{number:05d}"
         with RowWriter(path, table.features) as writer:
-            for size, row in shard:
-                writer.add(row, size)
-                num_rows += 1
-                num_bytes += size
+            written = _write_rows(writer, shard)
+        num_rows, num_bytes = num_rows + written[0], num_bytes + written[1]
         paths.append(path)
     total = len(paths)
     named = {}
@@ -270,6 +281,15 @@ def _write_split(
         named[in_repo] = path.rename(folder / in_repo)
     digest = digest_of_rows((id, digest) for id, digest, _ in spool.digests(name))
     return Split(name, num_rows, num_bytes, digest, tuple(named)), named
+
+
+def _write_rows(writer: RowWriter, rows: Iterator[tuple[int, dict[str, Any]]]) -> tuple[int, int]:
+    """Write rows and return their number and size; no variable holds the last one when the file is closed."""
+    num_rows = num_bytes = 0
+    for size, row in rows:
+        writer.add(row, size)
+        num_rows, num_bytes = num_rows + 1, num_bytes + size
+    return num_rows, num_bytes
 
 
 def _shards(
@@ -323,18 +343,22 @@ class RowWriter:
         return self
 
     def __exit__(self, *error: object) -> None:
+        import pyarrow as pa
+
         self._flush()
         self.writer.close()
+        pa.default_memory_pool().release_unused()  # a row of 100 MB leaves as much behind
 
     def add(self, row: Mapping[str, Any], num_bytes: int = 0) -> None:
         """Write a row; with its size as JSON, few large ones are held at once."""
+        # A full group is written before the next row, when nobody holds the rows that are in it.
+        tables = self.converted
+        if sum(map(len, tables)) >= ROWS_A_GROUP or sum(table.nbytes for table in tables) >= MAX_GROUP_BYTES:
+            self._flush()
         self.pending.append(row)
         self.pending_bytes += num_bytes
         if len(self.pending) == ROWS_A_BATCH or self.pending_bytes >= MAX_BATCH_BYTES:
             self._convert()
-            tables = self.converted
-            if sum(map(len, tables)) >= ROWS_A_GROUP or sum(table.nbytes for table in tables) >= MAX_GROUP_BYTES:
-                self._flush()
 
     def _convert(self) -> None:
         if self.pending:
@@ -346,9 +370,9 @@ class RowWriter:
 
         self._convert()
         if self.converted:
-            chunks, self.converted = pa.concat_tables(self.converted), []
-            table = chunks.combine_chunks()
-            del chunks
+            tables, self.converted = self.converted, []
+            table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
+            del tables
             self.writer.write_table(table, row_group_size=len(table))
 
 
@@ -358,8 +382,12 @@ def to_arrow(rows: Sequence[Mapping[str, Any]], features: Features) -> pa.Table:
 
     schema = features.arrow_schema
     stored = pa.schema([pa.field(column.name, _storage(column.type)) for column in schema])
-    encoded = [{name: _encode(feature, row.get(name)) for name, feature in features.items()} for row in rows]
-    return pa.Table.from_pylist(encoded, schema=stored).cast(schema)
+    encoders = {name: _encoder(feature) for name, feature in features.items()}
+    columns = [
+        pa.array([row.get(name) if encode is None else encode(row.get(name)) for row in rows], stored.field(name).type)
+        for name, encode in encoders.items()
+    ]
+    return pa.Table.from_arrays(columns, schema=stored).cast(schema)
 
 
 def _storage(type: Any) -> Any:
@@ -374,18 +402,23 @@ def _storage(type: Any) -> Any:
     return type
 
 
-def _encode(feature: Any, value: Any) -> Any:
+def _encoder(feature: Any) -> Callable[[Any], Any] | None:
+    """Return what turns a value into what Arrow takes; None if the value is that already."""
     from datasets import Json, List
 
-    if value is None:
-        return None
     if isinstance(feature, Json):
-        return json_text(value)
+        return lambda value: None if value is None else json_text(value)
     if isinstance(feature, List):
-        return [_encode(feature.feature, item) for item in value]
+        each = _encoder(feature.feature)
+        return each and (lambda value: value and [each(item) for item in value])
     if isinstance(feature, dict):
-        return {name: _encode(inner, value.get(name)) for name, inner in feature.items()}
-    return value
+        fields = {name: _encoder(inner) for name, inner in feature.items()}
+        if any(fields.values()):
+            return lambda value: (
+                value
+                and {name: encode(value.get(name)) if encode else value.get(name) for name, encode in fields.items()}
+            )
+    return None
 
 
 def json_text(value: Any) -> str:
@@ -409,11 +442,11 @@ def _readable(value: Any) -> Any:
     return value
 
 
-def _dumps(value: Any) -> bytes:
+def _dumps(value: Any) -> tuple[bytes, bool]:
     try:
-        return orjson.dumps(value)
+        return orjson.dumps(value), True
     except TypeError:  # an integer beyond 64 bits, or text that is not valid Unicode
-        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
+        return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(), False
 
 
 def _write_index(spool: _Spool, table: Table, path: Path) -> None:

@@ -126,7 +126,8 @@ def viewer_files(traces: Iterable[Trace], folder: Path) -> dict[str, Path]:
     for trace in itertools.islice(whole, MAX_SESSIONS):
         name = f"{trace.trace_id}.jsonl"
         with contextlib.suppress(TypeError):  # an integer beyond 64 bits: the rows hold the session, the viewer cannot
-            (folder / name).write_text("".join(f"{line}\n" for line in to_sts(trace)), encoding="utf-8")
+            with (folder / name).open("w", encoding="utf-8") as file:
+                file.writelines(f"{line}\n" for line in to_sts(trace))
             files[name] = folder / name
     return files
 
