@@ -3,11 +3,11 @@
 In: a site that blames the model, the call, and what the session showed before. Out: true if the blame falls. A wrong
 hint teaches the model to distrust what was right, so these questions are asked first:
 
-- Did the task name the path that is missing?
+- Did the task name the path or the agent that is missing?
 - Did the program that is missing work earlier, or does every machine have it? Then the shell's PATH is broken.
 - Is the line of which the shell complains in the command at all? If not, a start-up file is broken.
 - Does the command name the program that is missing? If not, a script behind it needs it.
-- Does it ask whether that program is there?
+- Does it ask whether that program is there, or for its version?
 - Is it a look: does the call list a folder, ask a bare program for its usage, or say that it looks for a path?
 """
 
@@ -39,7 +39,8 @@ _MISSING_PATHS = re.compile(
     r"(?:^|\n)[\w.-]{1,40}: (?:cannot \w+ )?['\"]?([^\s'\":]{2,300})['\"]?: No such file or directory"
 )
 _LINE = re.compile(r"(?:^|\n)(?:\(eval\)|\S{0,80}sh):(?: line)? ?(\d{1,6}): ")
-_ASKED = re.compile(r"\b(?:command -v|which|where|type|hash) ([\w.+-]+)")
+_ASKED = re.compile(r"\b(?:command -v|which|where|type|hash) ([\w.+-]+)|([\w.+-]+) (?:--version|-V)(?![\w-])")
+_AGENT = re.compile(r"Agent type '([^'\n]{1,100})' not found")
 _SETS_PATH = re.compile(r"(?i:\bPATH=)|\b(?:for|read(?: -r)?) path\b")  # zsh: `path` is PATH, too
 _LIST_TOOLS = frozenset("ls list listdir list_dir list_directory list_files".split())
 _NOT_LISTED = re.compile(LISTING + r"[^\n]{1,300}No such file or directory")
@@ -70,6 +71,9 @@ class Doubts:
                 return True  # the command lists the place before it reads from it
             paths = _MISSING_PATHS.findall(output[:4000]) if command else [path_of(call)]
             return bool(paths) and all(self._is_given(path, step) for path in paths)
+        if site.kind == "tool_not_found":
+            agent = _AGENT.search(output[:400])
+            return agent is not None and self._is_named(agent[1], step)
         if site.kind == "command_not_found":
             return self._had_program(command, output)
         if site.rule.startswith("exit.usage") and len(command.split()) == 1:
@@ -82,7 +86,7 @@ class Doubts:
     def _had_program(self, command: str, output: str) -> bool:
         if not command or _SETS_PATH.search(command):
             return False
-        asked = set(_ASKED.findall(command))
+        asked = {name for names in _ASKED.findall(command) for name in names if name}
         found = [name for pattern in _MISSING_PROGRAMS for name in pattern.findall(output[:4000])]
         if not found:
             return bool(asked)
@@ -93,17 +97,20 @@ class Doubts:
         return not any(re.search(rf"(?<![\w-]){re.escape(name)}(?![\w-])", command) for name in names)
 
     def _is_given(self, path: str, step: Step) -> bool:
-        """Tell whether a message of the user or the system names a path."""
+        """Tell whether the task names a path."""
         cwd = self.trace.cwd.rstrip("/") + "/"
         spellings = {path.rstrip("/"), path.removeprefix(cwd).rstrip("/")}
         named = {one for one in spellings if "/" in one.strip("/") or ("." in one and self._has_one_place(path))}
-        patterns = [re.compile(rf"(?<![\w/.~-]){re.escape(one)}(?![\w/-]|\.\w)") for one in named]
-        texts = (
-            message.content[:MAX_GIVEN_CHARS]
+        return any(self._is_named(one, step) for one in named)
+
+    def _is_named(self, name: str, step: Step) -> bool:
+        """Tell whether a message of the user or the system holds a name as a word."""
+        word = re.compile(rf"(?<![\w/.~-]){re.escape(name)}(?![\w/-]|\.\w)")
+        return any(
+            word.search(message.content[:MAX_GIVEN_CHARS])
             for number, message in enumerate(self.trace.messages[: step.action])
             if number not in self.results and message.role in ("user", "system")
         )
-        return any(pattern.search(text) for text in texts for pattern in patterns)
 
     def _has_one_place(self, path: str) -> bool:
         """Tell whether the session looked for a file of this name in one folder only."""

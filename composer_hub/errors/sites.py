@@ -154,7 +154,8 @@ def _rule_of_exception(rule: ErrorRule, outcome: Action, body: str) -> ErrorRule
         return _ANSWER if run else _FOREIGN
     frames = [frame for frame in _FRAME.findall(body[-4000:]) if not _LIBRARY.search(frame)]
     is_own = not frames or frames[-1].startswith("<")
-    return rule if is_own and _ON_PURPOSE.isdisjoint(_RAISED.findall(body[-4000:])[-1:]) else _ANSWER
+    raised = _RAISED.findall(body[-4000:])
+    return rule if is_own and raised and raised[-1] not in _ON_PURPOSE else _ANSWER
 
 
 def _unnamed_site(outcome: Action) -> ErrorSite:

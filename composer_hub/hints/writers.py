@@ -29,7 +29,7 @@ from composer_hub.records import ErrorSite, Hint, Step, ToolCall, Trace, canonic
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 16  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 17  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
@@ -103,7 +103,7 @@ SENTENCES = {
     "text": "The text there is:\n{}",
     "read": "First read {}.",
     "offer": "Use {}.",
-    "tools": "Available tools are: {}. Use one of these.",
+    "tools": "Available {} are: {}. Use one of these.",
     "field": "Give `{}`.",
 }
 """The sentence around the words that were right, by `Correction.what` or by the kind of offer."""
@@ -120,7 +120,7 @@ _MISSING_FIELDS = (
     re.compile(r"Missing (?:required )?(?:parameter|argument|key|property)s?:?\s+(?:at \[)?[`'\"]?(\w{1,60})"),
     re.compile(r"missing field `(\w{1,60})`"),
 )
-_LISTED = re.compile(r"Available (?:tools|agents|skills)(?: are)?: \[?([^\]\n]{1,20000})")
+_LISTED = re.compile(r"Available (tools|agents|skills)(?: are)?: \[?([^\]\n]{1,20000})")
 MAX_LISTED = 12
 
 
@@ -140,12 +140,10 @@ def from_quoted(context: SiteContext) -> Hint | None:
 def _offered_tool(context: SiteContext, text: str) -> Hint | None:
     """Name the offered tool with a similar name, or all of them if they are few."""
     listed = _LISTED.search(text)
-    offered = [name.strip(" .`'\"") for name in listed[1].split(",")] if listed else list(context.available_tools)
+    offered = [name.strip(" .`'\"") for name in listed[2].split(",")] if listed else list(context.available_tools)
     offered = [name for name in dict.fromkeys(offered) if name and name != "invalid"]
     values = context.call.arguments.values() if context.call and isinstance(context.call.arguments, Mapping) else ()
-    asked = (
-        [context.site.tool] if not listed or "tools" in listed[0][:16] else [v for v in values if isinstance(v, str)]
-    )
+    asked = [context.site.tool] if not listed or listed[1] == "tools" else [v for v in values if isinstance(v, str)]
     plain = {re.split(r"[:/]|__", name.casefold())[-1]: name for name in offered}
     for name in asked:
         if near := get_close_matches(re.split(r"[:/]|__", name.casefold())[-1], sorted(plain), n=1, cutoff=0.75):
@@ -154,7 +152,8 @@ def _offered_tool(context: SiteContext, text: str) -> Hint | None:
     if not offered or len(offered) > MAX_LISTED or not is_whole:
         return None
     names = ", ".join(f"`{name}`" for name in offered)
-    return _hint(context, f"Reminder: {SENTENCES['tools'].format(names)}", "quoted", "offered")
+    sentence = SENTENCES["tools"].format(listed[1] if listed else "tools", names)
+    return _hint(context, f"Reminder: {sentence}", "quoted", "offered")
 
 
 _COMPLAINS = re.compile(

@@ -80,3 +80,18 @@ def test_a_call_that_says_it_looks_for_a_file_is_not_a_mistake() -> None:
     for words, rules in (("See if the page exists", ["doubt.path_not_found"]), ("Read the page", [])):
         told = {"command": "cat docs/a.md", "description": words}
         assert doubted(("Bash", told, "cat: docs/a.md: No such file or directory", flag(exit_code=1))) == rules
+
+
+def test_an_agent_that_the_task_names_is_not_a_mistake() -> None:
+    words = "Agent type 'deep-review' not found. Available agents: Explore, Plan"
+    made = session_of(("Agent", {"subagent_type": "deep-review"}, words, flag(is_error=True)))
+    for task, blame in (("Launch `deep-review` for bugs.", "env"), ("Launch a deep review for bugs.", "model")):
+        messages = (Message("user", task), *made.trace.messages[1:])
+        (site,) = find_errors(Session(replace(made.trace, messages=messages), made.flags)).steps[0].error_sites
+        assert site.blame == blame
+
+
+def test_a_program_that_is_asked_for_its_version_is_looked_for() -> None:
+    missing = "zsh:1: command not found: mysql"
+    assert doubted(shell("mysql --version", missing, flag(exit_code=127))) == ["doubt.command_not_found"]
+    assert doubted(shell("mysql -u root", missing, flag(exit_code=127))) == []

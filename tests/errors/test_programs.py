@@ -17,6 +17,7 @@ ANSWERS = {
     "a heredoc that the same call runs": ("cat > case.py <<'E'\nimport lib\nE\npython case.py", TRACEBACK.format("case.py", "KeyError: 1")),
     "inline text that reaches the project": ("python -c 'import lib; lib.run()'", THROUGH_PROJECT),
     "an assertion of inline text": ("python - <<'E'\nassert f() == 2\nE", TRACEBACK.format("<stdin>", "AssertionError")),
+    "a failure of a library without a name": ("node -e 'chromium.launch()'", "browserType.launch: Executable doesn't exist at /c/chrome\n    at [eval]:1:92 {\n  name: 'Error'\n}"),
     "an error that inline text throws": ("node - <<'E'\nthrow new Error('no section');\nE", "[stdin]:1\n  throw new Error('no section')\n\nError: no section\n    at [stdin]:1:9"),
 }  # fmt: skip
 

@@ -288,8 +288,8 @@ def test_no_hint_of_any_writer_quotes_the_mistake_in_real_sessions(samples: Path
 def test_the_environment_is_quoted_without_the_lines_that_repeat_the_mistake() -> None:
     trace = trace_of(
         shell(
-            "python gen.py",
-            'Exit code 1\nTraceback (most recent call last):\n  File "gen.py", line 7\nKeyError: 1 is not a name',
+            "python -c 'import gen; gen.names[1]'",
+            'Exit code 1\nTraceback (most recent call last):\n  File "<string>", line 7\nKeyError: 1 is not a name',
         )
     )
     assert texts(trace, from_environment) == ["The environment answers:\nKeyError: 1 is not a name"]
