@@ -665,22 +665,24 @@ def _function(node: Node, scope: _Scope) -> _Function:
     return _Function(names, _part(node, "body"), scope)
 
 
-def _unquoted(node: Node) -> str:
-    return "".join(map(_unescaped, node.named_children))
-
-
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}
+_ESCAPE = re.compile(r"\\(?:(?:x|u\{?)([0-9a-fA-F]{1,6})\}?|([0-7]{1,3}|\r\n|.))", re.DOTALL)
+
+
+def _unquoted(node: Node) -> str:
+    """Return the text of a string; its pieces as nodes would take most of the time."""
+    text = _text(node)[1:-1]
+    return _ESCAPE.sub(_character, text) if "\\" in text else text
 
 
 def _unescaped(node: Node) -> str:
-    """Return the text of a piece of a string."""
-    text = _text(node)
-    if node.type != "escape_sequence":
-        return text
-    code = re.fullmatch(r"\\(?:x|u\{?)([0-9a-fA-F]{1,6})\}?", text)
-    if code:
-        return chr(min(int(code[1], 16), 0x10FFFF))
-    return _ESCAPES.get(text[1:], text[1:])
+    """Return the text of a piece of a template."""
+    return _ESCAPE.sub(_character, _text(node)) if node.type == "escape_sequence" else _text(node)
+
+
+def _character(escape: re.Match[str]) -> str:
+    code, other = escape.groups()
+    return chr(min(int(code, 16), 0x10FFFF)) if code else _ESCAPES.get(other, other)
 
 
 _Step = Callable[[_Interpreter, "Node", _Scope], Any]
