@@ -20,7 +20,7 @@ from typing import Any
 
 REPO = "me/million"
 NUM_ROWS = int(os.environ.get("SPACE_ROWS", "1000000"))
-NUM_SHARDS = 20
+NUM_SHARDS = max(20, NUM_ROWS // 25_000)  # unique rows of 10 kB, up to 250 MB in a file
 SPACE = Path(__file__).parents[1] / "space"
 FILTERS = (
     "error_kind=edit_no_match",
@@ -105,15 +105,16 @@ def build(folder: Path) -> None:
     heavy = _HEAVY.replace("MESSAGE", _MESSAGE.replace("FILLER", f"'{_FILLER}'").replace("KEY", key))
     database.execute(f"create table light as select * from ({light}) order by trace_id, step, id")
     size = -(-NUM_ROWS // NUM_SHARDS)
-    files = []
+    files, starts = [], {}
     for shard in range(NUM_SHARDS):
         path = folder / f"train-{shard:05d}-of-{NUM_SHARDS:05d}.parquet"
         part = f"select * from light limit {size} offset {shard * size}"
-        _write(database.sql(f"select {heavy} from ({part})").to_arrow_reader(1000), path)
+        _write(database.sql(f"select {heavy} from ({part})").to_arrow_reader(100), path)
         files.append(path)
+        ((starts[f"data/default/{path.name}"],),) = database.sql(f"select min(trace_id) from ({part})").fetchall()
         print(f"shard {shard + 1} of {NUM_SHARDS}: {path.stat().st_size / 1e6:.0f} MB", flush=True)
     paths = [f"data/default/{path.name}" for path in files]
-    tables = {"default": {"num_rows": NUM_ROWS, "index": "index/pairs.parquet",
+    tables = {"default": {"num_rows": NUM_ROWS, "index": "index/pairs.parquet", "starts": starts,
                           "splits": {"train": {"num_rows": NUM_ROWS, "files": paths}}}}  # fmt: skip
     manifest = {"kind": "pairs", "version": "1.0.0", "repo": REPO, "tables": tables, "parents": [], "counts": {}}
     with start_server(folder / "hub") as server:
@@ -131,19 +132,15 @@ def build(folder: Path) -> None:
 
 
 def _write(rows: Any, path: Path) -> None:
-    """Write row groups of 1,000 rows with the settings of published sets."""
+    """Write a file as published sets are written."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
+    from datasets import Features
 
-    writer = None
-    for batch in rows:
-        writer = writer or pq.ParquetWriter(
-            path, batch.schema, compression="zstd", dictionary_pagesize_limit=2**28,
-            use_content_defined_chunking=True, write_page_index=True,
-        )  # fmt: skip
-        writer.write_table(pa.Table.from_batches([batch]), row_group_size=1000)
-    assert writer is not None
-    writer.close()
+    from composer_hub.hub.tables import RowWriter
+
+    with RowWriter(path, Features.from_arrow_schema(rows.schema), ("trace_id", "index", "pair_id")) as writer:
+        for batch in rows:
+            writer.add_table(pa.Table.from_batches([batch]))
 
 
 # ----------------------------------------------------------------------------------------------------------------- run

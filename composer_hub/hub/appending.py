@@ -53,6 +53,9 @@ def build_onto(before: Version, table: Table, folder: Path, *, shard_bytes: int,
             f"Config {table.config} of {before.repo} was published with other columns, so rows cannot be added to it. "
             "Publish all rows to another repository."
         )
+    kept_files = {path for part in kept for path in part.files}
+    starts = {path: start for path, start in published.get("starts", {}).items() if path in kept_files}
+    new = dataclasses.replace(new, starts=starts | dict(new.starts))
     return _merged(before, new, kept, [row for part in kept for row in index[part.number]])
 
 

@@ -484,6 +484,7 @@ def _tables(built: Sequence[Built]) -> dict[str, Any]:
             "num_rows": one.num_rows,
             **_index(one.parts),
             "counts": one.counts,
+            "starts": dict(one.starts),
             "splits": {
                 split.name: {
                     "num_rows": split.num_rows,

@@ -1,7 +1,9 @@
 """Rows in, Parquet files and digests out. The same rows give the same digests on every machine.
 
 Rows are spooled to disk, ordered, checked for duplicate ids, digested one by one (`sha256` of their JSON) and written
-so that repeated prompts stay small: zstd, large dictionary pages, 1,000 rows or 32 MB per row group.
+so that repeated prompts stay small: zstd, large dictionary pages, and row groups that end after 1,000 rows, or after
+1.5 MB of distinct values or four rows' worth. So a reader of one row downloads little, and a prompt that grows is still
+stored about once.
 """
 
 from __future__ import annotations
@@ -28,9 +30,10 @@ if TYPE_CHECKING:
 ROWS_A_GROUP = 1_000
 ROWS_A_BATCH = 100
 MAX_BATCH_BYTES = 4_000_000  # of JSON; as objects, rows take many times that
-MAX_GROUP_BYTES = 32_000_000  # of Arrow; a row group of whole sessions would hold their text several times
+MAX_GROUP_BYTES = 32_000_000  # of Arrow, which is what the writer holds
+MAX_DISTINCT_BYTES = 1_500_000  # of a row group's distinct values; compressed, a reader of one row downloads them
 INDEX_ROWS_A_GROUP = 2_000
-SHARD_BYTES = 1_000_000_000  # of JSON; the Parquet file is far smaller if prompts repeat
+SHARD_BYTES = 250_000_000  # of JSON; each file's footer, which its readers download, then has some 150 row groups at most
 SHARD_ROWS = 100_000
 _DICTIONARY_PAGE = 256 * 1024 * 1024
 _INT64 = 2**63
@@ -77,6 +80,7 @@ class Built:
     files: dict[str, Path]  # path in the repository -> file on this machine
     parts: tuple[Part, ...]
     counts: dict[str, int] = field(default_factory=dict)
+    starts: Mapping[str, str] = field(default_factory=dict)  # path in the repository -> first sort value of the file
     kept: Mapping[str, int] = field(default_factory=dict)  # path in the repository -> bytes
     kept_rows: Mapping[str, str] = field(default_factory=dict)  # id -> digest
 
@@ -123,19 +127,21 @@ def build(
     mark = f"-part{part:05d}" if part else ""
     with _Spool(folder / f".{table.config}.rows", table) as spool:
         files: dict[str, Path] = {}
+        starts: dict[str, str] = {}
         splits = []
         for name in spool.splits():
             # A shard ends before a row that does not fit, so half of the shards are held in reserve.
             needed = 2 * spool.num_bytes(name) // max_shards
             rows = max(shard_rows, 4 * spool.num_rows(name) // max_shards)
-            split, paths = _write_split(spool, table, name, folder, max(shard_bytes, needed), rows, mark)
+            split, paths, firsts = _write_split(spool, table, name, folder, max(shard_bytes, needed), rows, mark)
             splits.append(split)
             files |= paths
+            starts |= firsts
         index = f"index/{table.index_name or table.config}{mark}.parquet"
         whole = Part(part, index, tuple(files), sum(split.num_bytes for split in splits))
         files[index] = folder / index
         _write_index(spool, table, folder / index)
-        return Built(table.config, table.features, tuple(splits), files, (whole,), dict(spool.counts))
+        return Built(table.config, table.features, tuple(splits), files, (whole,), dict(spool.counts), starts)
 
 
 # ------------------------------------------------------------------------------------------------------------- spool
@@ -263,16 +269,20 @@ def _sortable(value: Any) -> str:
 
 def _write_split(
     spool: _Spool, table: Table, name: str, folder: Path, shard_bytes: int, shard_rows: int, mark: str
-) -> tuple[Split, dict[str, Path]]:
+) -> tuple[Split, dict[str, Path], dict[str, str]]:
     shards = _shards(spool.rows(name), shard_bytes, shard_rows, table.id_column)
-    paths, num_rows, num_bytes = [], 0, 0
+    keys = (*table.order, table.id_column)
+    paths: list[Path] = []
+    firsts: list[str] = []
+    num_rows = num_bytes = 0
     directory = folder / "data" / table.config
     directory.mkdir(parents=True, exist_ok=True)
     for number, shard in enumerate(shards):
         path = directory / f".{name}-{number:05d}"
-        with RowWriter(path, table.features) as writer:
-            written = _write_rows(writer, shard)
-        num_rows, num_bytes = num_rows + written[0], num_bytes + written[1]
+        with RowWriter(path, table.features, keys) as writer:
+            more_rows, more_bytes, first = _write_rows(writer, shard, keys[0])
+        firsts += [] if first is None else [first]
+        num_rows, num_bytes = num_rows + more_rows, num_bytes + more_bytes
         paths.append(path)
     total = len(paths)
     named = {}
@@ -280,16 +290,23 @@ def _write_split(
         in_repo = f"data/{table.config}/{name}{mark}-{number:05d}-of-{total:05d}.parquet"
         named[in_repo] = path.rename(folder / in_repo)
     digest = digest_of_rows((id, digest) for id, digest, _ in spool.digests(name))
-    return Split(name, num_rows, num_bytes, digest, tuple(named)), named
+    split = Split(name, num_rows, num_bytes, digest, tuple(named))
+    return split, named, dict(zip(named, firsts, strict=False))  # The file of an empty table has no first row.
 
 
-def _write_rows(writer: RowWriter, rows: Iterator[tuple[int, dict[str, Any]]]) -> tuple[int, int]:
-    """Write rows and return their number and size; no variable holds the last one when the file is closed."""
-    num_rows = num_bytes = 0
+def _write_rows(
+    writer: RowWriter, rows: Iterator[tuple[int, dict[str, Any]]], key: str
+) -> tuple[int, int, str | None]:
+    """Write rows; return their number, their size and the first value of a column.
+
+    No variable holds the last row when the file is closed.
+    """
+    first, num_rows, num_bytes = None, 0, 0
     for size, row in rows:
+        first = str(row[key] or "") if first is None else first
         writer.add(row, size)
         num_rows, num_bytes = num_rows + 1, num_bytes + size
-    return num_rows, num_bytes
+    return num_rows, num_bytes, first
 
 
 def _shards(
@@ -319,13 +336,18 @@ def _shards(
 
 
 class RowWriter:
-    """A Parquet file that `load_dataset` reads unchanged, with the features in its schema."""
+    """A Parquet file that `load_dataset` reads unchanged, with the features in its schema.
 
-    def __init__(self, path: Path, features: Features) -> None:
-        self.path, self.features = path, features
+    Readers look rows up by `keys`: statistics of long texts would be most of the footer.
+    """
+
+    def __init__(self, path: Path, features: Features, keys: Sequence[str] = ()) -> None:
+        self.path, self.features, self.keys = path, features, keys
         self.pending: list[Mapping[str, Any]] = []
         self.pending_bytes = 0
         self.converted: list[pa.Table] = []  # rows as Arrow take a fraction of their memory as objects
+        self.distinct: list[pa.Array] = []  # of each leaf column, the values of the row group so far
+        self.is_full = False  # the row group
 
     def __enter__(self) -> RowWriter:
         import pyarrow.parquet as pq
@@ -339,12 +361,14 @@ class RowWriter:
             dictionary_pagesize_limit=_DICTIONARY_PAGE,
             use_content_defined_chunking=True,
             write_page_index=True,
+            write_statistics=list(self.keys),
         )
         return self
 
     def __exit__(self, *error: object) -> None:
         import pyarrow as pa
 
+        self._convert()
         self._flush()
         self.writer.close()
         pa.default_memory_pool().release_unused()  # a row of 100 MB leaves as much behind
@@ -352,28 +376,60 @@ class RowWriter:
     def add(self, row: Mapping[str, Any], num_bytes: int = 0) -> None:
         """Write a row; with its size as JSON, few large ones are held at once."""
         # A full group is written before the next row, when nobody holds the rows that are in it.
-        tables = self.converted
-        if sum(map(len, tables)) >= ROWS_A_GROUP or sum(table.nbytes for table in tables) >= MAX_GROUP_BYTES:
+        if self.is_full:
             self._flush()
         self.pending.append(row)
         self.pending_bytes += num_bytes
         if len(self.pending) == ROWS_A_BATCH or self.pending_bytes >= MAX_BATCH_BYTES:
             self._convert()
 
+    def add_table(self, table: pa.Table) -> None:
+        """Write rows that are in Arrow already; a row group ends after one of these tables."""
+        import pyarrow as pa
+
+        if self.is_full:
+            self._flush()
+        self.converted.append(table)
+        leaves = [leaf for column in table.columns for leaf in _leaves(column.combine_chunks())]
+        known = self.distinct or [leaf[:0] for leaf in leaves]
+        self.distinct = [pa.concat_arrays(both).unique() for both in zip(known, leaves, strict=True)]
+        num_bytes = sum(table.nbytes for table in self.converted)
+        # The next group may repeat what a row holds. So a group has several times a row, however long its prompt is.
+        most = max(MAX_DISTINCT_BYTES, *(4 * one.nbytes // max(1, len(one)) for one in self.converted))
+        self.is_full = (
+            sum(map(len, self.converted)) >= ROWS_A_GROUP
+            or num_bytes >= MAX_GROUP_BYTES
+            or sum(values.nbytes for values in self.distinct) >= most
+        )
+
     def _convert(self) -> None:
         if self.pending:
             rows, self.pending, self.pending_bytes = self.pending, [], 0
-            self.converted.append(to_arrow(rows, self.features))
+            self.add_table(to_arrow(rows, self.features))
 
     def _flush(self) -> None:
         import pyarrow as pa
 
-        self._convert()
         if self.converted:
-            tables, self.converted = self.converted, []
+            tables, self.converted, self.distinct, self.is_full = self.converted, [], [], False
             table = tables[0] if len(tables) == 1 else pa.concat_tables(tables).combine_chunks()
             del tables
             self.writer.write_table(table, row_group_size=len(table))
+
+
+def _leaves(column: Any) -> Iterator[pa.Array]:
+    """Yield the arrays that Parquet stores a column as."""
+    import pyarrow as pa
+
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if pa.types.is_list(column.type):
+        yield from _leaves(column.flatten())
+    elif pa.types.is_struct(column.type):
+        for inner in column.flatten():
+            yield from _leaves(inner)
+    else:
+        yield column
 
 
 def to_arrow(rows: Sequence[Mapping[str, Any]], features: Features) -> pa.Table:

@@ -1,12 +1,12 @@
 """The heavy columns, for one row at a time: a pair with its votes, a step with its trace, a rollout, a task.
 
-Published rows are sorted by trace. So bisection finds the file of a trace, and in it a condition on the trace lets
-DuckDB skip all other row groups.
+Published rows are sorted by trace, and the manifest names the first trace of each file. So bisection finds the file of a
+trace, and in it a condition on the trace lets DuckDB skip all other row groups.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,29 +26,19 @@ class Context:
     hints: list[Row]
 
 
-def files_of(library: Library, dataset: Dataset, config: str, trace_id: str) -> list[str]:
-    """Return the files that can hold rows of a trace, reading the footers of few."""
-
-    def span(file: str) -> tuple[str, str] | None:
-        least_and_most = "select min(stats_min_value), max(stats_max_value) from parquet_metadata(?)"
-        sql = f"{least_and_most} where path_in_schema = 'trace_id'"
-        first, last = dataset.once(f"span {file}", lambda: library.query(sql, [file])[0])
-        return None if first is None else (first, last)
-
+def files_of(dataset: Dataset, config: str, trace_id: str) -> list[str]:
+    """Return the files that can hold rows of a trace; a file starts with the trace that the manifest names."""
     found = []
-    for files in dataset.groups(config):
-        if len(files) > 1 and any(span(file) is None for file in (files[0], files[-1])):
-            return dataset.files(config)  # Without statistics any file can hold it.
-        at = bisect_left(files, trace_id, key=lambda file: (span(file) or ("", ""))[1]) if len(files) > 1 else 0
-        while at < len(files) and (len(files) == 1 or (span(files[at]) or ("", ""))[0] <= trace_id):
-            found.append(files[at])
-            at += 1
+    for files, starts in dataset.groups(config):
+        if len(starts) == len(files):
+            files = files[max(0, bisect_left(starts, trace_id) - 1) : bisect_right(starts, trace_id)]
+        found += files
     return found
 
 
 def pair(library: Library, dataset: Dataset, light: Row) -> Row | None:
     """Return a whole pair, given its row of the list."""
-    files = files_of(library, dataset, "default", light["trace_id"])
+    files = files_of(dataset, "default", light["trace_id"])
     if not files:
         return None
     rows = library.rows(
@@ -65,7 +55,7 @@ def pair(library: Library, dataset: Dataset, light: Row) -> Row | None:
 
 def votes(library: Library, dataset: Dataset, trace_id: str, step: int) -> list[Row]:
     """Return the votes on a step, first answers before repeated ones."""
-    files = files_of(library, dataset, "votes", trace_id)
+    files = files_of(dataset, "votes", trace_id)
     if not files:
         return []
     rows = library.rows(
@@ -78,7 +68,7 @@ def votes(library: Library, dataset: Dataset, trace_id: str, step: int) -> list[
 
 def context(library: Library, traces: Dataset, trace_id: str, step: int) -> Context | None:
     """Return the results, error sites and hints of a step."""
-    files = files_of(library, traces, "steps", trace_id)
+    files = files_of(traces, "steps", trace_id)
     if not files:
         return None
     rows = library.rows(
@@ -90,7 +80,7 @@ def context(library: Library, traces: Dataset, trace_id: str, step: int) -> Cont
 
 def trace(library: Library, traces: Dataset, trace_id: str) -> Row | None:
     """Return a trace with its messages, steps and provenance."""
-    files = files_of(library, traces, "traces", trace_id)
+    files = files_of(traces, "traces", trace_id)
     if not files:
         return None
     rows = library.rows(
@@ -145,7 +135,7 @@ def _steps(
     condition: str,
     values: Sequence[Any],
 ) -> list[Row]:
-    files = sorted({file for id in trace_ids for file in files_of(library, traces, "steps", id)})
+    files = sorted({file for id in trace_ids for file in files_of(traces, "steps", id)})
     if not files:
         return []
     marks = ", ".join("?" * len(trace_ids))
@@ -168,7 +158,7 @@ def acted(text: str) -> Row:
 
 def vote_counts(library: Library, pairs: Dataset, trace_id: str, first: int, stop: int) -> dict[int, tuple[int, int]]:
     """Return, for steps in a range, how many answers of teachers count, and how many there are."""
-    files = files_of(library, pairs, "votes", trace_id)
+    files = files_of(pairs, "votes", trace_id)
     if not files:
         return {}
     rows = library.query(

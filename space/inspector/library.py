@@ -75,11 +75,18 @@ class Dataset:
         """Return the tag of the revision, as its manifest has it."""
         return f"v{self.manifest['version']}" if "version" in self.manifest else self.revision[:10]
 
-    def groups(self, config: str) -> list[list[str]]:
-        """Return the addresses of a config's Parquet files; those of a group are sorted together."""
+    def groups(self, config: str) -> list[tuple[list[str], list[str]]]:
+        """Return groups of files that are sorted together: the address of each, and the trace that it starts with.
+
+        A set of an earlier version, and an empty file, name none.
+        """
         table = self.manifest.get("tables", {}).get(config, {})
-        groups = table.get("parts") or table.get("splits", {}).values()
-        return [[f"hub:///{self.key}/{path}" for path in group["files"]] for group in groups]
+        starts = table.get("starts", {})
+        groups = [group["files"] for group in table.get("parts") or table.get("splits", {}).values()]
+        return [
+            ([f"hub:///{self.key}/{path}" for path in paths], [starts[path] for path in paths if path in starts])
+            for paths in groups
+        ]
 
     def indexes(self, config: str) -> list[str]:
         """Return the addresses of a config's index files: one, or one for each part."""
@@ -89,7 +96,7 @@ class Dataset:
 
     def files(self, config: str) -> list[str]:
         """Return the addresses of all Parquet files of a config."""
-        return [file for files in self.groups(config) for file in files]
+        return [file for files, _ in self.groups(config) for file in files]
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
         """Return what `make` gave the first time."""

@@ -10,7 +10,7 @@ import pytest
 from datasets import load_dataset
 
 from composer_hub.hub import Table, TableError, decode_rows
-from composer_hub.hub.tables import build, json_text
+from composer_hub.hub.tables import MAX_DISTINCT_BYTES, build, json_text
 from composer_hub.records import Message, Pair, features_of, to_row
 from tests.factories import make_pair
 
@@ -135,7 +135,42 @@ def test_a_row_group_holds_about_a_thousand_rows(tmp_path: Path) -> None:
     assert file.metadata.row_group(0).column(0).compression == "ZSTD"
 
 
-def test_a_row_group_of_huge_rows_ends_at_32_megabytes(tmp_path: Path) -> None:
+def test_a_row_group_ends_once_a_reader_of_one_row_would_download_much(tmp_path: Path) -> None:
+    import random
+
+    source = random.Random(1)
+    pairs = [make_pair(i, prompt=(Message("user", source.randbytes(5_000).hex()),)) for i in range(1_000)]
+    built = build(pairs_table(pairs), tmp_path)
+    file = pq.ParquetFile(built.files[built.splits[0].files[0]])
+    groups = [file.metadata.row_group(i) for i in range(file.num_row_groups)]
+    assert sum(group.num_rows for group in groups) == 1_000
+    assert max(group.total_byte_size for group in groups) <= MAX_DISTINCT_BYTES + 100 * 11_000
+
+
+def test_a_long_prompt_that_every_row_repeats_is_stored_a_few_times_at_most(tmp_path: Path) -> None:
+    import random
+
+    source = random.Random(1)
+    prompt = (Message("user", source.randbytes(MAX_DISTINCT_BYTES).hex()),)  # more than a row group may have
+    built = build(pairs_table([make_pair(i, trace_id="t", prompt=prompt) for i in range(40)]), tmp_path)
+    assert built.files[built.splits[0].files[0]].stat().st_size < 7 * MAX_DISTINCT_BYTES
+
+
+def test_the_first_trace_of_each_file_is_named_and_its_statistics_are_those_of_the_keys(tmp_path: Path) -> None:
+    pairs = [make_pair(i, trace_id=f"t{i // 2}") for i in range(9)]
+    built = build(pairs_table(pairs), tmp_path, shard_bytes=4_000)
+    files = built.splits[0].files
+    assert len(files) > 2
+    assert built.starts == {path: read(built.files[path])[0]["trace_id"] for path in files}
+    columns = pq.read_metadata(built.files[files[0]]).row_group(0).to_dict()["columns"]
+    assert {one["path_in_schema"] for one in columns if one["statistics"]} == {"trace_id", "index", "pair_id"}
+
+
+def test_an_empty_table_names_no_first_trace(tmp_path: Path) -> None:
+    assert build(pairs_table([]), tmp_path).starts == {}
+
+
+def test_a_row_group_of_huge_rows_that_repeat_ends_at_32_megabytes(tmp_path: Path) -> None:
     prompt = (Message("user", "x" * 5_000_000),)
     built = build(pairs_table([make_pair(i, prompt=prompt) for i in range(10)]), tmp_path)
     file = pq.ParquetFile(built.files[built.splits[0].files[0]])
