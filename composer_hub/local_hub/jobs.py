@@ -21,6 +21,7 @@ from starlette.responses import Response, StreamingResponse
 
 from composer_hub.local_hub import buckets, sessions, webpage
 from composer_hub.local_hub.calls import ApiError, Call, Route, text_field
+from composer_hub.local_hub.elements import esc
 from composer_hub.local_hub.jobrunner import SERVER_STOPPED, Runner, RunningJob
 from composer_hub.local_hub.mounts import MAX_VOLUMES, Volume, read_volume
 from composer_hub.local_hub.repos import check_gate
@@ -133,10 +134,8 @@ async def show_page(call: Call) -> Response:
         "command": " ".join(map(str, [*(job["command"] or []), *(job["arguments"] or [])])),
         "created": job["createdAt"],
     }
-    facts = webpage.table([], [[name, webpage.e(str(value))] for name, value in values.items()])
-    return webpage.page(
-        f"Job {job['id']}", f"{facts}<h2>Log</h2><pre>{webpage.e(log)}</pre>", user=sessions.name_of(call)
-    )
+    facts = webpage.table([], [[name, esc(str(value))] for name, value in values.items()])
+    return webpage.page(f"Job {job['id']}", f"{facts}<h2>Log</h2><pre>{esc(log)}</pre>", user=sessions.name_of(call))
 
 
 async def cancel(call: Call) -> Response:

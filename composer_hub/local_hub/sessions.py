@@ -16,7 +16,8 @@ from starlette.responses import RedirectResponse, Response
 
 from composer_hub.local_hub.accounts import User
 from composer_hub.local_hub.calls import ApiError, Call, Hub, Route, error_response, text_field
-from composer_hub.local_hub.webpage import e, page
+from composer_hub.local_hub.elements import esc
+from composer_hub.local_hub.webpage import page
 
 LINK_SECONDS = 600
 
@@ -81,9 +82,9 @@ async def sign_in(call: Call) -> Response:
 
 def login_form(target: str, problem: str = "") -> str:
     """Return the form that takes a token, as HTML."""
-    note = f'<p class="problem">{e(problem)}</p>' if problem else ""
+    note = f'<p class="problem">{esc(problem)}</p>' if problem else ""
     return (
-        f'{note}<form method="post" action="/login"><input type="hidden" name="next" value="{e(target)}">'
+        f'{note}<form method="post" action="/login"><input type="hidden" name="next" value="{esc(target)}">'
         '<label>Token <input type="password" name="token" autocomplete="off" required></label> '
         "<button>Sign in</button></form>"
         '<p class="quiet">Or run <code>composer-hub hub open</code>, which signs this browser in.</p>'
@@ -102,7 +103,7 @@ def failed(call: Call, error: ApiError) -> Response:
     hint = login_form(asked) if call.user is None and error.status in (401, 403, 404) else ""
     title = {401: "Not found, or private", 404: "Not found"}.get(error.status, f"Error {error.status}")
     headers = {"X-Error-Code": error.code} if error.code else {}
-    return page(title, f"<p>{e(error.message)}</p>{hint}", user=name_of(call), status=error.status, headers=headers)
+    return page(title, f"<p>{esc(error.message)}</p>{hint}", user=name_of(call), status=error.status, headers=headers)
 
 
 def _local(path: str) -> str:

@@ -17,12 +17,13 @@ from composer_hub.local_hub import buckets, bucketstore, community, merging
 from composer_hub.local_hub.accounts import RESERVED
 from composer_hub.local_hub.calls import ApiError, Call, Handler, Route, not_offered
 from composer_hub.local_hub.cards import card_of, tags_of
+from composer_hub.local_hub.elements import esc
 from composer_hub.local_hub.preview import LATER, read_preview
 from composer_hub.local_hub.repos import check_gate, may_open
 from composer_hub.local_hub.sessions import failed, login_form, name_of
 from composer_hub.local_hub.store import KINDS, Commit, Repo
 from composer_hub.local_hub.trees import Folder, TreeEntry
-from composer_hub.local_hub.webpage import anchor, diff, e, markdown, page, table
+from composer_hub.local_hub.webpage import anchor, diff, markdown, page, table
 
 MAX_SHOWN = 256 << 10
 _MAX_ROWS = 1000
@@ -68,8 +69,8 @@ async def show_repo(call: Call) -> Response:
     revision = call.query.get("revision", "main")
     oid = call.store.resolve(repo, revision)
     readme = (await call.in_thread(call.store.read_bytes, repo, oid, "README.md") or b"").decode("utf-8", "replace")
-    tags = "".join(f'<span class="tag">{e(tag)}</span>' for tag in tags_of(card_of(readme.encode())))
-    use = f"<pre>{e(_USE[repo.kind].format(name=repo.name))}</pre>"
+    tags = "".join(f'<span class="tag">{esc(tag)}</span>' for tag in tags_of(card_of(readme.encode())))
+    use = f"<pre>{esc(_USE[repo.kind].format(name=repo.name))}</pre>"
     rows = await _first_rows(call, repo, oid) if repo.kind == "dataset" and may_open(call, repo) else ""
     card = markdown(readme, _place(repo, "blob", revision), _place(repo, "resolve", revision))
     return _repo_page(call, repo, "Card", f"<p>{tags}</p>{use}{rows}{card if readme else '<p>No card.</p>'}")
@@ -97,11 +98,11 @@ async def show_blob(call: Call) -> Response:
     if entry is None:
         raise ApiError(404, f"{path[:300]} does not exist at {revision[:200]}.", "EntryNotFound")
     raw = _place(repo, "resolve", revision, path)
-    about = f'<p class="quiet">{_size(entry.size)} · {anchor(raw, "download", "download")}</p>'
+    about = f'<p class="quiet">{_size(entry.size)} · {anchor(raw, "download", download=True)}</p>'
     if path.endswith(".parquet"):
         body = await _rows(call, repo, entry)
     elif path.lower().endswith(_IMAGES):
-        body = f'<p class="card"><img src="{e(raw)}" alt="{e(path)}"></p>'
+        body = f'<p class="card"><img src="{esc(raw)}" alt="{esc(path)}"></p>'
     elif entry.size > MAX_SHOWN:
         body = "<p>Too large to show.</p>"
     else:
@@ -117,7 +118,7 @@ def _as_text(data: bytes, repo: Repo, revision: str, path: str) -> str:
     if path.endswith(".md"):
         here = path.rpartition("/")[0]
         return markdown(text, _place(repo, "blob", revision, here), _place(repo, "resolve", revision, here))
-    return f"<pre>{e(text)}</pre>" if "\0" not in text else "<p>Not a text.</p>"
+    return f"<pre>{esc(text)}</pre>" if "\0" not in text else "<p>Not a text.</p>"
 
 
 def _file_row(repo: Repo, revision: str, path: str, item: TreeEntry | Folder) -> list[str]:
@@ -131,7 +132,7 @@ def _crumbs(repo: Repo, revision: str, path: str) -> str:
     words = path.split("/") if path else []
     above = ["/".join(words[:depth]) for depth in range(len(words))]
     links = [anchor(_place(repo, "tree", revision, folder), folder.rpartition("/")[2] or revision) for folder in above]
-    return f"<p>{' / '.join([*links, e(words[-1] if words else revision)])}</p>"
+    return f"<p>{' / '.join([*links, esc(words[-1] if words else revision)])}</p>"
 
 
 async def _first_rows(call: Call, repo: Repo, oid: str) -> str:
@@ -157,8 +158,8 @@ def _configs(call: Call, repo: Repo, oid: str) -> Iterator[str]:
 async def _rows(call: Call, repo: Repo, entry: TreeEntry) -> str:
     found = await _preview(call, repo, entry)
     if "problem" in found:
-        return f'<p class="quiet">{e(found["problem"])}</p>'
-    cells = [[f"<div>{e(cell)}</div>" for cell in row] for row in found["rows"]]
+        return f'<p class="quiet">{esc(found["problem"])}</p>'
+    cells = [[f"<div>{esc(cell)}</div>" for cell in row] for row in found["rows"]]
     return (
         f'<div class="wide">{table(found["columns"], cells, "rows")}</div>'
         f'<p class="quiet">{len(cells)} of {found["total"]:,} rows.</p>'
@@ -211,9 +212,9 @@ async def show_commit(call: Call) -> Response:
         text = await call.in_thread(merging.unified_diff, before, shown, lambda entry: _read(call, repo, entry))
     parent = f" · parent {anchor(_place(repo, 'commit', commit.parent), commit.parent[:10])}" if commit.parent else ""
     files = anchor(_place(repo, "tree", oid), "files")
-    about = f'<p class="quiet">{oid} · {e(commit.author)} · {e(commit.created_at)}{parent} · {files}</p>'
-    title = f"<h2>{e(commit.title)}</h2>{about}"
-    body = f"{title}<pre>{e(commit.description)}</pre>" if commit.description else title
+    about = f'<p class="quiet">{oid} · {esc(commit.author)} · {esc(commit.created_at)}{parent} · {files}</p>'
+    title = f"<h2>{esc(commit.title)}</h2>{about}"
+    body = f"{title}<pre>{esc(commit.description)}</pre>" if commit.description else title
     more = f"<p>{len(changes):,} files changed; {len(shown):,} are shown.</p>"
     return _repo_page(call, repo, "Commits", body + more + diff(text))
 
@@ -221,8 +222,8 @@ async def show_commit(call: Call) -> Response:
 def _commit_row(repo: Repo, commit: Commit) -> list[str]:
     return [
         anchor(_place(repo, "commit", commit.oid), commit.oid[:10]),
-        e(commit.title),
-        e(commit.author),
+        esc(commit.title),
+        esc(commit.author),
         _day(commit.created_at),
     ]
 
@@ -235,7 +236,7 @@ def show_discussions(call: Call) -> Response:
     repo = _repo(call)
     query = "select * from discussions where repo=? order by num desc limit ?"
     found = [community.Discussion(*row) for row in call.store.read().execute(query, (repo.id, _MAX_REPOS))]
-    rows = [[_discussion_link(repo, one), _kind_of(one.is_pr), e(one.status), e(one.author)] for one in found]
+    rows = [[_discussion_link(repo, one), _kind_of(one.is_pr), esc(one.status), esc(one.author)] for one in found]
     body = table(["title", "", "status", "author"], rows) if rows else "<p>None yet.</p>"
     return _repo_page(call, repo, "Community", body)
 
@@ -246,7 +247,7 @@ async def show_discussion(call: Call) -> Response:
     shown = await call.in_thread(community.details, call.store, repo, call.args["num"], with_diff=may_open(call, repo))
     kind, author = _kind_of(shown["isPullRequest"]), shown["author"]["name"]
     about = f"{kind} · {shown['status']} · {author} · {_day(shown['createdAt'])}"
-    parts = [f"<h2>#{shown['num']} {e(shown['title'])}</h2>", f'<p class="quiet">{e(about)}</p>']
+    parts = [f"<h2>#{shown['num']} {esc(shown['title'])}</h2>", f'<p class="quiet">{esc(about)}</p>']
     parts += [_event(repo, event) for event in shown["events"]]
     if shown["isPullRequest"]:
         parts += ["<h2>Changes</h2>", diff(shown.get("diff", "")) if shown.get("diff") else "<p>None.</p>"]
@@ -263,11 +264,11 @@ def _event(repo: Repo, event: dict[str, Any]) -> str:
         text = "<p>This comment is hidden.</p>" if data["hidden"] else markdown(data["latest"]["raw"])
         if not data["hidden"] and not data["latest"]["raw"].strip():
             return ""
-        return f'<div class="comment"><p class="quiet">{e(who)}</p>{text}</div>'
+        return f'<div class="comment"><p class="quiet">{esc(who)}</p>{text}</div>'
     if event["type"] == "commit":
-        return f"<p>{anchor(_place(repo, 'commit', data['oid']), data['oid'][:10])} {e(data['subject'])}</p>"
+        return f"<p>{anchor(_place(repo, 'commit', data['oid']), data['oid'][:10])} {esc(data['subject'])}</p>"
     said = ", ".join(f"{key} {value}" for key, value in data.items())
-    return f'<p class="quiet">{e(who)} · {e(event["type"])}: {e(said)}</p>'
+    return f'<p class="quiet">{esc(who)} · {esc(event["type"])}: {esc(said)}</p>'
 
 
 def _kind_of(is_pr: Any) -> str:
@@ -282,7 +283,7 @@ async def show_bucket(call: Call) -> Response:
     bucket = buckets.find(call, f"{call.args['ns']}/{call.args['name']}")
     found = await call.in_thread(lambda: list(islice(bucketstore.walk(call.store.read(), bucket), _MAX_ROWS)))
     base = f"/buckets/{bucket.name}/resolve"
-    rows = [[anchor(f"{base}/{quote(file.path)}", file.path, "download"), _size(file.size)] for file in found]
+    rows = [[anchor(f"{base}/{quote(file.path)}", file.path, download=True), _size(file.size)] for file in found]
     return _page(call, f"buckets/{bucket.name}", table(["file", "size"], rows) if rows else "<p>Empty.</p>")
 
 
@@ -300,7 +301,7 @@ def _repo(call: Call) -> Repo:
 def _repo_page(call: Call, repo: Repo, tab: str, body: str) -> Response:
     tabs = {"Card": "", "Files": "/tree/main", "Commits": "/commits/main", "Community": "/discussions"}
     links = [
-        anchor(f"/{repo.web_path}{path}", name, "aria-current=page" if name == tab else "")
+        anchor(f"/{repo.web_path}{path}", name, aria_current="page" if name == tab else "")
         for name, path in tabs.items()
     ]
     return _page(call, repo.web_path, f"{_badges(repo)}<nav>{''.join(links)}</nav>{body}")
@@ -316,7 +317,7 @@ def _name(call: Call) -> str:
 
 def _badges(repo: Repo) -> str:
     words = [repo.visibility if repo.visibility != "public" else "", "gated" if repo.gated else ""]
-    return "".join(f'<span class="tag">{e(word)}</span>' for word in words if word)
+    return "".join(f'<span class="tag">{esc(word)}</span>' for word in words if word)
 
 
 def _place(repo: Repo, view: str, revision: str, path: str = "") -> str:

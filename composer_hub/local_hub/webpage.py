@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from starlette.responses import Response
 
 from composer_hub.local_hub.characters import visible
+from composer_hub.local_hub.elements import Html, esc, h
 
 _FRONT = re.compile(r"\s*---[ \t]*\r?\n.*?\r?\n?---[ \t]*(?:\r?\n|$)", re.DOTALL)
 MAX_MARKDOWN = 400_000
@@ -65,54 +65,48 @@ HEADERS = {
 }
 
 
-def e(text: str) -> str:
-    """Escape text for an element or an attribute; hidden characters are named."""
-    return html.escape(visible(text))
-
-
 def page(
     title: str, body: str, *, user: str = "", status: int = 200, headers: dict[str, str] | None = None
 ) -> Response:
     """Answer a page; `body` is HTML, `title` and `user` are text."""
-    who = f"signed in as {e(user)}, reading only" if user else '<a href="/login">sign in</a>'
+    who = f"signed in as {esc(user)}, reading only" if user else '<a href="/login">sign in</a>'
     text = (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{e(title)}</title>'
+        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{esc(title)}</title>'
         f'<meta name="viewport" content="width=device-width, initial-scale=1"><style>{STYLE}</style></head><body>'
         f'<header><a href="/">Embedded Hub</a><span class="who">{who}</span></header>'
-        f"<main><h1>{e(title)}</h1>{body}</main></body></html>"
+        f"<main><h1>{esc(title)}</h1>{body}</main></body></html>"
     )
     return Response(text.encode("utf-8", "replace"), status, {**(headers or {}), **HEADERS}, "text/html; charset=utf-8")
 
 
-def anchor(address: str, text: str, attributes: str = "") -> str:
+def anchor(address: str, text: str, **attributes: str | bool) -> Html:
     """Return a link to an address whose parts are quoted."""
-    return f'<a href="{e(address)}"{attributes and " " + attributes}>{e(text)}</a>'
+    return h("a", text, href=address, **attributes)
 
 
-def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "list") -> str:
+def table(head: Sequence[str], rows: Iterable[Sequence[str]], kind: str = "list") -> Html:
     """Return a table; cells are HTML."""
-    top = "".join(f"<th>{e(name)}</th>" for name in head)
-    body = "".join("<tr>" + "".join(f"<td>{cell}</td>" for cell in row) + "</tr>" for row in rows)
-    return f'<table class="{kind}">{f"<thead><tr>{top}</tr></thead>" if head else ""}<tbody>{body}</tbody></table>'
+    top = h("thead", h("tr", [h("th", name) for name in head])) if head else None
+    lines = [h("tr", [h("td", Html(cell)) for cell in row]) for row in rows]
+    return h("table", top, h("tbody", lines), cls=kind)
 
 
-def diff(text: str) -> str:
+def diff(text: str) -> Html:
     """Return a unified diff with its lines marked."""
     kinds = {"+": "add", "-": "del"}
     shown = visible(text).splitlines()  # named first: some hidden characters end a line
-    lines = [f'<span class="{kinds.get(line[:1], "")}">{e(line) or " "}</span>' for line in shown]
-    return f'<pre class="diff">{"".join(lines)}</pre>'
+    return h("pre", [h("span", line or " ", cls=kinds.get(line[:1], "")) for line in shown], cls="diff")
 
 
 def markdown(text: str, files: str = "", images: str = "") -> str:
     """Render Markdown without the HTML in it; relative links lead below `files`, relative images below `images`."""
     text = _FRONT.sub("", text, count=1) if _FRONT.match(text) else text
     if len(text) > MAX_MARKDOWN:
-        return f"<pre>{e(text[:MAX_MARKDOWN])}</pre>"
+        return f"<pre>{esc(text[:MAX_MARKDOWN])}</pre>"
     try:
         rendered = _renderer().render(text, {"files": files, "images": images})
     except RecursionError:
-        return f"<pre>{e(text)}</pre>"
+        return f"<pre>{esc(text)}</pre>"
     return f'<div class="card">{visible(rendered)}</div>'
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from html import escape
 
 from composer_hub.errors.vocabulary import BLAMES
+from composer_hub.local_hub.elements import esc
 from composer_hub.report.numbers import MIN_RATE, Group
 
 
@@ -13,7 +13,7 @@ def bar(share: float, kind: str, label: str) -> str:
     """Return a horizontal bar that fills a share of its cell."""
     width = max(0.6, 100 * min(share, 1.0)) if share > 0 else 0
     return (
-        f'<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
+        f'<svg class="bar" viewBox="0 0 100 8" preserveAspectRatio="none" role="img" aria-label="{esc(label)}">'
         '<rect class="calm" width="100" height="8" rx="1"/>'
         f'<rect class="{kind}" width="{width:.2f}" height="8" rx="1"/></svg>'
     )
@@ -29,7 +29,7 @@ def stack(counts: Mapping[str, float], label: str) -> str:
             parts.append(f'<rect class="{blame}" x="{left:.2f}" width="{max(width - 0.25, 0.2):.2f}" height="14"/>')
         left += width
     return (
-        f'<svg class="stack" viewBox="0 0 100 14" preserveAspectRatio="none" role="img" aria-label="{escape(label)}">'
+        f'<svg class="stack" viewBox="0 0 100 14" preserveAspectRatio="none" role="img" aria-label="{esc(label)}">'
         f"{''.join(parts)}</svg>"
     )
 
@@ -46,7 +46,7 @@ def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
         left = number * step + (step - column) / 2
         middle, top = left + column / 2, float(floor)
         title = f"{names[group.name]}: {group.num_calls:,} calls, {group.failures['model']:,} failed by the model"
-        parts.append(f"<g><title>{escape(title)}</title>")
+        parts.append(f"<g><title>{esc(title)}</title>")
         if group.num_calls >= MIN_RATE:
             for blame in BLAMES:
                 tall = 118 * _rate(group, group.failures[blame]) / peak
@@ -63,7 +63,7 @@ def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
                 f'<text x="{middle:.1f}" y="{floor - 10}" text-anchor="middle">few</text>'
             )
         if number % every == 0:
-            label = escape(names[group.name])
+            label = esc(names[group.name])
             middle = min(max(middle, 28), width - 28)  # a date is wider than its column
             parts.append(f'<text x="{middle:.1f}" y="{floor + 20}" text-anchor="middle">{label}</text>')
         parts.append("</g>")

@@ -12,12 +12,11 @@ import base64
 import datetime
 import hashlib
 from collections.abc import Sequence
-from html import escape
 from importlib import resources
 
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.vocabulary import BLAMES, blame_words, kind_words
-from composer_hub.local_hub.characters import visible
+from composer_hub.local_hub.elements import esc
 from composer_hub.output import plural
 from composer_hub.report import words as say
 from composer_hub.report.charts import bar, stack, weeks
@@ -80,11 +79,6 @@ def _hash(text: str) -> str:
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
-def _e(text: object) -> str:
-    """Escape text; hidden characters are named."""
-    return escape(visible(str(text)))
-
-
 def _link(view: View, text: str, *key: str) -> str:
     anchor = "" if view.share else view.evidence.anchor(*key)
     return f'<a href="#{anchor}">{text}</a>' if anchor else text
@@ -102,7 +96,7 @@ def _head(view: View) -> str:
     files = numbers.collection
     unread = files.report.counts["unreadable"]
     parts = [
-        f"<b>{_e(say.period(numbers, view.zone))}</b>",
+        f"<b>{esc(say.period(numbers, view.zone))}</b>",
         plural(len(set(numbers.projects.values())), "project"),
         plural(numbers.num_sessions, "session"),
         f"{plural(numbers.num_agents, 'subagent run')}" if numbers.num_agents else "",
@@ -111,8 +105,8 @@ def _head(view: View) -> str:
     ]
     over = " · ".join(filter(None, parts))
     return (
-        f'<p class="over">{over}</p>\n<h1>{_e(say.headline(numbers))}</h1>\n'
-        f'<p class="lead">{_e(say.lead(numbers))}</p>\n{_tiles(view)}'
+        f'<p class="over">{over}</p>\n<h1>{esc(say.headline(numbers))}</h1>\n'
+        f'<p class="lead">{esc(say.lead(numbers))}</p>\n{_tiles(view)}'
     )
 
 
@@ -129,7 +123,7 @@ def _tiles(view: View) -> str:
         ),
         (
             "repairs",
-            _e(say.percent(share)),
+            esc(say.percent(share)),
             "of the spend went into failed messages and their repair, at most"
             if share is not None
             else "these files record no tokens, so no cost",
@@ -175,9 +169,9 @@ def _since(view: View) -> str:
         ("New lines", change.fresh),
     ):
         if lines := [] if view.share else clean_lines(view.cleaner, lessons):
-            parts.append(f'<h3>{title}</h3><p class="lines mono">{_e(_joined(lines))}</p>')
+            parts.append(f'<h3>{title}</h3><p class="lines mono">{esc(_joined(lines))}</p>')
     card = f'<div class="card">{"".join(parts)}</div>' if parts else ""
-    why = _e(say.news(change, view.numbers, view.zone))
+    why = esc(say.news(change, view.numbers, view.zone))
     return _section("since", "Since last time", why, f'<div class="two">{table}{card}</div>')
 
 
@@ -192,9 +186,9 @@ def _lessons(view: View) -> str:
     for number, (project, found) in enumerate(fresh_lines(view.cleaner, lessons).items(), start=1):
         name = f"copy{number}"
         cards.append(
-            f'<div class="card"><div class="head"><h3>{_e(title_of(view.names, project))}</h3>'
+            f'<div class="card"><div class="head"><h3>{esc(title_of(view.names, project))}</h3>'
             f'<button type="button" data-copies="{name}">Copy {plural(len(found), "line")}</button></div>'
-            f'<p class="lines mono" id="{name}">{_e(_joined(found))}</p>{_quotes(found)}{_proof(view, found)}</div>'
+            f'<p class="lines mono" id="{name}">{esc(_joined(found))}</p>{_quotes(found)}{_proof(view, found)}</div>'
         )
     title = "Lines to copy into AGENTS.md" if cards else "Nothing to add to AGENTS.md"
     if cards:
@@ -208,14 +202,14 @@ def _lessons(view: View) -> str:
         cards.append(
             '<div class="card"><div class="head"><h3>In your guide already, and still failing</h3></div>'
             '<p class="why">A check in the tools would hold better than the sentence.</p>'
-            f'<p class="lines mono">{_e(_joined(written))}</p>{_proof(view, written)}</div>'
+            f'<p class="lines mono">{esc(_joined(written))}</p>{_proof(view, written)}</div>'
         )
     return _section("lines", title, why, "\n".join(cards)) if cards or view.numbers.num_calls >= MIN_RATE else ""
 
 
 def _quotes(lines: Sequence[tuple[Lesson, str]]) -> str:
     """Return the sentences of the guide that say the wrong thing."""
-    quotes = "".join(f'<p class="quote mono">{_e(lesson.quote)}</p>' for lesson, _ in lines if lesson.quote)
+    quotes = "".join(f'<p class="quote mono">{esc(lesson.quote)}</p>' for lesson, _ in lines if lesson.quote)
     return f'<p class="why wrong">Your guide says the wrong thing. Correct it there:</p>{quotes}' if quotes else ""
 
 
@@ -229,12 +223,12 @@ def _proof(view: View, lines: Sequence[tuple[Lesson, str]]) -> str:
         newest = sorted(lesson.proof, key=lambda one: -one[1].at)[:MAX_PROOF]
         called = view.cleaner.pairs([(cause.call_text[:900], cause.words[:900]) for _, cause in newest])
         worked = view.cleaner.pairs([(cause.worked[:900], "") for _, cause in newest])
-        parts.append(f'<div class="ev"><b>{_e(line.removeprefix("- "))}</b></div>')
+        parts.append(f'<div class="ev"><b>{esc(line.removeprefix("- "))}</b></div>')
         for (session, cause), (call, words), (right, _) in zip(newest, called, worked, strict=True):
             parts.append(
                 f'<div class="ev"><div class="where">{_place(view, session, cause.step)}</div>'
-                f'<pre>{_e(excerpt(call, MAX_CALL))}</pre><pre class="words">{_e(excerpt(words, MAX_CALL))}</pre>'
-                + (f'<pre class="worked">{_e(excerpt(right, MAX_CALL))}</pre>' if right else "")
+                f'<pre>{esc(excerpt(call, MAX_CALL))}</pre><pre class="words">{esc(excerpt(words, MAX_CALL))}</pre>'
+                + (f'<pre class="worked">{esc(excerpt(right, MAX_CALL))}</pre>' if right else "")
                 + "</div>"
             )
     return f"<details><summary>Show what failed and what worked</summary>{''.join(parts)}</details>"
@@ -247,12 +241,12 @@ def _short(text: str, max_chars: int) -> str:
 def _place(view: View, session: SessionFacts, step: int, *, short: bool = False) -> str:
     """Return where a step is: when, in which project, and unless it is short, in which session."""
     at = session.steps[max(step, 0)].at
-    parts = [_e(say.minute(at, view.zone))]
+    parts = [esc(say.minute(at, view.zone))]
     if not view.share:
-        parts.append(_e(view.names.get(view.numbers.projects.get(session.cwd, ""), "")))
+        parts.append(esc(view.names.get(view.numbers.projects.get(session.cwd, ""), "")))
     if not view.share and not short:
         stem = session.path.rpartition("/")[2].partition(".")[0]
-        parts.append(f'<span title="{_e(stem)}">session {_e(stem[:13])}</span>')
+        parts.append(f'<span title="{esc(stem)}">session {esc(stem[:13])}</span>')
     return " · ".join(filter(None, [*parts, f"step {step + 1:,}" if step >= 0 else ""]))
 
 
@@ -290,7 +284,7 @@ def _kinds(view: View, blame: str) -> str:
     kinds = view.numbers.kinds(blame)
     most = kinds[0][1]
     rows = "".join(
-        f'<tr><td>{_e(kind_words(kind))}</td><td class="bars">{bar(number / most, blame, f"{number:,}")}</td>'
+        f'<tr><td>{esc(kind_words(kind))}</td><td class="bars">{bar(number / most, blame, f"{number:,}")}</td>'
         f'<td class="n">{_link(view, say.count(number), "kind", blame, kind)}</td></tr>'
         for kind, number in kinds[:MAX_KINDS]
     )
@@ -304,7 +298,7 @@ def _tools(view: View) -> str:
     if not numbers.num_calls:
         return ""
     kinds = [kind for kind, _ in numbers.kinds("model")[:4]]
-    head = "".join(f'<th class="n wide">{_e(kind_words(kind))}</th>' for kind in kinds)
+    head = "".join(f'<th class="n wide">{esc(kind_words(kind))}</th>' for kind in kinds)
     shown = [group for group in numbers.tools if group.failures["model"] or group.num_calls >= MIN_RATE][:MAX_TOOLS]
     rows = []
     for group in shown:
@@ -314,7 +308,7 @@ def _tools(view: View) -> str:
         )
         failed = group.failures["model"]
         rows.append(
-            f'<tr><td class="mono">{_e(_short(view.tool_name(group.name), 40))}</td><td class="n">{group.num_calls:,}</td>'
+            f'<tr><td class="mono">{esc(_short(view.tool_name(group.name), 40))}</td><td class="n">{group.num_calls:,}</td>'
             f'<td class="n">{_link(view, say.count(failed), "tool", group.name) if failed else 0}</td>'
             f'<td class="n">{say.rate(group.rate)}</td>{cells}</tr>'
         )
@@ -332,7 +326,7 @@ def _tools(view: View) -> str:
 def _models(view: View) -> str:
     most = max((group.rate or 0 for group in view.numbers.models), default=0) or 1
     rows = "".join(
-        f'<tr><td>{_e(say.model_name(group.name))}</td><td class="n">{group.num_calls:,}</td>'
+        f'<tr><td>{esc(say.model_name(group.name))}</td><td class="n">{group.num_calls:,}</td>'
         f'<td class="n">{_link(view, say.count(group.failures["model"]), "model", group.name)}</td>'
         f'<td class="bars wide">{bar((group.rate or 0) / most, "model", say.rate(group.rate))}</td>'
         f'<td class="n">{say.rate(group.rate)}</td></tr>'
@@ -395,7 +389,7 @@ def _repairs(view: View) -> str:
             ("The same, with their direct repair", numbers.direct),
             ("Everything between failure and repair", numbers.span),
         )
-        items = "".join(f"<li>{name}<b>{_e(say.percent(numbers.share(value)))}</b></li>" for name, value in rows)
+        items = "".join(f"<li>{name}<b>{esc(say.percent(numbers.share(value)))}</b></li>" for name, value in rows)
         facts = f'<div class="card"><ul class="facts">{items}</ul></div>'
     return _section("repairs", "What failures cost", why, f'{facts}<div class="two">{"".join(tables)}</div>')
 
@@ -410,11 +404,11 @@ def _repair_table(view: View, title: str, repairs: Sequence[Repair], unit: str) 
         site = next(
             (one for one in view.evidence.shown if one.site.session is repair.session and one.site.place == first), None
         )
-        name = f'<a href="#{site.anchor}">{_e(what)}</a>' if site and not view.share else _e(what)
+        name = f'<a href="#{site.anchor}">{esc(what)}</a>' if site and not view.share else esc(what)
         rows.append(
             f'<tr><td>{name}<br><span class="dim">{_place(view, repair.session, first, short=True)}</span></td>'
             f'<td class="n">{plural(repair.num_failed, "failure")}<br><span class="dim">{ended}</span></td>'
-            f'<td class="n">{_e(say.percent(view.numbers.share(repair.direct)))}</td></tr>'
+            f'<td class="n">{esc(say.percent(view.numbers.share(repair.direct)))}</td></tr>'
         )
     return (
         f'<div class="card"><table><caption>{title}</caption><thead><tr><th>What failed</th><th class="n">run</th>'
@@ -434,7 +428,7 @@ def _noes(view: View) -> str:
         tools[site.failure.tool] = tools.get(site.failure.tool, 0) + 1
     most = max(tools.values())
     rows = "".join(
-        f'<tr><td class="mono">{_e(_short(view.tool_name(tool), 40))}</td><td class="bars">{bar(number / most, "user", f"{number:,}")}</td>'
+        f'<tr><td class="mono">{esc(_short(view.tool_name(tool), 40))}</td><td class="bars">{bar(number / most, "user", f"{number:,}")}</td>'
         f'<td class="n">{_link(view, say.count(number), "no", tool)}</td></tr>'
         for tool, number in sorted(tools.items(), key=lambda one: -one[1])[:8]
     )
@@ -445,7 +439,7 @@ def _noes(view: View) -> str:
         return _section("noes", "Where you said no", why, table)
     cleaned = view.cleaner.pairs([("", site.failure.reason) for site in reasons[:MAX_NOES]])
     quotes = [
-        f'<p class="quote">{_e(_short(text, 200))}<br><span class="dim">{_e(site.failure.tool)} · '
+        f'<p class="quote">{esc(_short(text, 200))}<br><span class="dim">{esc(site.failure.tool)} · '
         f"{_place(view, site.session, site.place, short=True)}</span></p>"
         for site, (_, text) in zip(reasons, cleaned, strict=False)
     ]
@@ -476,7 +470,7 @@ def _tokens(view: View) -> str:
     classes = f'<div class="card"><table><caption>By class; the classes have no sum that means anything</caption><tbody>{rows}</tbody></table></div>'
     why = "Each message counts once, whatever number of files repeat it. There are no dollars: on a flat plan, list prices are not your bill."
     if numbers.num_open:
-        why += f" Output is a lower bound: for {_e(say.percent(open_share))} of the messages, the harness may have recorded only its beginning."
+        why += f" Output is a lower bound: for {esc(say.percent(open_share))} of the messages, the harness may have recorded only its beginning."
     tables = [
         _spend_table(
             view, "By project", [(view.names.get(one.name, "no folder recorded"), one) for one in numbers.by_project]
@@ -484,7 +478,7 @@ def _tokens(view: View) -> str:
         _spend_table(view, "By model", [(say.model_name(one.name), one) for one in numbers.models]),
     ]
     dear = "".join(
-        f'<tr><td>{_place(view, session, -1)}</td><td class="n">{_e(say.percent(numbers.share(cost)))}</td></tr>'
+        f'<tr><td>{_place(view, session, -1)}</td><td class="n">{esc(say.percent(numbers.share(cost)))}</td></tr>'
         for session, cost in numbers.dearest_sessions[:5]
     )
     sessions = f'<div class="card"><table><caption>The dearest sessions, with their subagents</caption><tbody>{dear}</tbody></table></div>'
@@ -494,9 +488,9 @@ def _tokens(view: View) -> str:
 
 def _spend_table(view: View, title: str, groups: Sequence[tuple[str, Group]]) -> str:
     rows = "".join(
-        f'<tr><td>{_e(_short(name, 36))}</td><td class="n">{group.num_steps:,}</td>'
+        f'<tr><td>{esc(_short(name, 36))}</td><td class="n">{group.num_steps:,}</td>'
         f'<td class="bars wide">{bar(group.weighted / view.numbers.weighted, "env", say.percent(view.numbers.share(group.weighted)))}</td>'
-        f'<td class="n">{_e(say.percent(view.numbers.share(group.weighted)))}</td></tr>'
+        f'<td class="n">{esc(say.percent(view.numbers.share(group.weighted)))}</td></tr>'
         for name, group in groups[:8]
         if group.weighted
     )
@@ -531,7 +525,7 @@ def _training(view: View) -> str:
         "For training",
         why,
         f'<div class="two"><div class="card"><ul class="facts">{items}</ul></div><div class="card">'
-        f'<p class="lines mono" id="next">{_e(commands)}</p></div></div>',
+        f'<p class="lines mono" id="next">{esc(commands)}</p></div></div>',
     )
 
 
@@ -545,10 +539,10 @@ def _evidence(view: View) -> str:
     for shown in view.evidence.shown:
         failure = shown.site.failure
         groups.setdefault((failure.blame, failure.kind), []).append(
-            f'<div class="ev" id="{shown.anchor}"><div class="where"><b>{_e(failure.tool or "message")}</b> · '
+            f'<div class="ev" id="{shown.anchor}"><div class="where"><b>{esc(failure.tool or "message")}</b> · '
             f"{_place(view, shown.site.session, shown.site.place)}</div>"
-            + (f"<pre>{_e(shown.call_text)}</pre>" if shown.call_text else "")
-            + (f'<pre class="words">{_e(shown.words)}</pre>' if shown.words else "")
+            + (f"<pre>{esc(shown.call_text)}</pre>" if shown.call_text else "")
+            + (f'<pre class="words">{esc(shown.words)}</pre>' if shown.words else "")
             + "</div>"
         )
     parts = []
@@ -559,7 +553,7 @@ def _evidence(view: View) -> str:
                 continue
             part = f"{len(shown_here):,} of {number:,}, the newest" if len(shown_here) < number else f"{number:,}"
             parts.append(
-                f"<details><summary><b>{_e(kind_words(kind))}</b> · {blame_words(blame).capitalize()} · {part}</summary>"
+                f"<details><summary><b>{esc(kind_words(kind))}</b> · {blame_words(blame).capitalize()} · {part}</summary>"
                 f"{''.join(shown_here)}</details>"
             )
     if view.cleaner.redactor is None:
@@ -604,11 +598,11 @@ def _notes(view: View) -> str:
         notes.append(f"Of {plural(files.num_files, 'file')}, {', '.join(left)}.")
     if not view.share and files.report.problems:
         told = view.cleaner.pairs([("", str(problem)) for problem in files.report.problems[:10]])
-        items = "".join(f"<li>{_e(_short(text, 300))}</li>" for _, text in told)
+        items = "".join(f"<li>{esc(_short(text, 300))}</li>" for _, text in told)
         notes.append(f"<details><summary>Problems with files</summary><ul>{items}</ul></details>")
     items = "".join(f"<li>{note}</li>" for note in notes)
     made = f"{say.day(datetime.datetime.now().timestamp(), view.zone)}"
     return (
         f'<section id="notes"><h2>How it was counted</h2><ul class="notes">{items}</ul></section>'
-        f"<footer>Made by composer-hub {_e(view.version)} on {made}. This file loads nothing and sends nothing.</footer>"
+        f"<footer>Made by composer-hub {esc(view.version)} on {made}. This file loads nothing and sends nothing.</footer>"
     )

@@ -23,8 +23,9 @@ from inspector import (
 )
 from inspector.address import address, only, whole
 from inspector.characters import visible
+from inspector.elements import Html, h
 from inspector.library import Dataset, Library, NotShown
-from inspector.markup import Html, h, parsed, pretty
+from inspector.markup import parsed, pretty
 from inspector.messages import conversation
 from inspector.page import ITEMS, VIEWS, message
 from inspector.pair_index import BadFilter, PairIndex, Query, compare
@@ -184,17 +185,17 @@ class ReviewDesk:
     def _hints(
         self, place: dict[str, str], traces: Dataset, token: str | None, want: tuple[str, ...]
     ) -> tuple[Html | None, Html | None]:
-        table = view_hints.SiteTable.of(self.library, traces)
+        table = view_hints.site_table(self.library, traces)
         id = place.get("hint", "")
         list_ = detail = None
         if "list" in want:
-            list_ = view_hints.hint_list(*table.page(place), place, id)
+            list_ = view_hints.hint_list(*view_hints.sites(table, place), place, id)
         if "detail" in want:
             site = table.row(id) if id else None
             if id and site is None:
                 detail = message("No such site", f"{traces.name} has no error site {id}.")
             elif site is None:
-                detail = view_hints.hint_summary(table.counts())
+                detail = view_hints.hint_summary(view_hints.site_counts(table))
             else:
                 trace = heavy.trace(self.library, traces, site["trace_id"])
                 rows = self.reviews.of(traces.name.repo, token).rows
@@ -205,31 +206,26 @@ class ReviewDesk:
     def _sessions(
         self, place: dict[str, str], traces: Dataset, token: str | None, want: tuple[str, ...]
     ) -> tuple[Html | None, Html | None]:
-        table = view_sessions.SessionTable.of(self.library, traces)
-        rows, total, at = table.page(place)
+        table = view_sessions.session_table(self.library, traces)
+        rows, total, at = view_sessions.sessions(table, place)
         id = place.get("session") or (rows[0]["id"] if rows else "")
         detail = None
         if "detail" in want:
             session = table.row(id)
             detail = message("No such session", f"{traces.name} has no session {id}.")
             if session is not None:
-                detail = view_sessions.session_detail(self._story(place, table, session, traces, token), place)
+                detail = view_sessions.session_detail(self._story(place, session, traces, token), place)
         return view_sessions.session_list(rows, total, at, place, id) if "list" in want else None, detail
 
     def _story(
-        self,
-        place: dict[str, str],
-        table: view_sessions.SessionTable,
-        session: dict[str, Any],
-        traces: Dataset,
-        token: str | None,
+        self, place: dict[str, str], session: dict[str, Any], traces: Dataset, token: str | None
     ) -> view_sessions.Story:
         id, first = session["id"], view_sessions.Story.first_of(place)
         stop = first + view_sessions.WINDOW
         pairs = self._source(self.place(place, token)[1], "pairs", token)
         return view_sessions.Story(
             session,
-            *table.story(id),
+            *view_sessions.turns_and_marks(self.library, traces, id),
             heavy.steps(self.library, traces, [id], first, stop),
             self.index(pairs, token).of_trace(id) if pairs else {},
             heavy.vote_counts(self.library, pairs, id, first, stop) if pairs else {},
@@ -294,7 +290,7 @@ class ReviewDesk:
         if place["view"] == "pairs" and source is not None:
             return view_pairs.filter_bar(self.index(source, token).facets(), place, self.reader(token))
         if place["view"] == "hints" and source is not None:
-            return view_hints.hint_filters(view_hints.SiteTable.of(self.library, source).counts(), place)
+            return view_hints.hint_filters(view_hints.site_counts(view_hints.site_table(self.library, source)), place)
         return Html()
 
     def text(self, parameters: Mapping[str, str], token: str | None) -> dict[str, Any]:
@@ -331,7 +327,7 @@ class ReviewDesk:
         return {"text": visible(piece), "next": offset + len(piece) if offset + len(piece) < len(text) else None}
 
     def _hint_prompt(self, traces: Dataset, id: str) -> list[Any]:
-        site = view_hints.SiteTable.of(self.library, traces).row(id)
+        site = view_hints.site_table(self.library, traces).row(id)
         trace = heavy.trace(self.library, traces, site["trace_id"]) if site else None
         step = next((one for one in (trace or {}).get("steps") or [] if site and one["index"] == site["step"]), None)
         if trace is None or step is None:

@@ -12,7 +12,8 @@ from typing import Any
 
 from rapidfuzz.distance import Indel
 
-from inspector.markup import Html, badge, block, esc, h, parsed, pretty
+from inspector.elements import Html, esc, h
+from inspector.markup import badge, block, parsed, pretty
 
 MIN_SIMILARITY = 0.3  # Below it a word diff is colored noise.
 MAX_DIFF_TOKENS = 4_000

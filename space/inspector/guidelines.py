@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from inspector.characters import visible
-from inspector.markup import Html
+from inspector.elements import Html
 
 MAX_CHARS = 20_000
 _ASK = "Read the task and the last messages. Which action would you rather see next?"

@@ -1,7 +1,7 @@
 """The heavy columns, for one row at a time: a pair with its votes, a step with its trace, a rollout, a task.
 
-Published rows are sorted by trace, and the manifest names the first trace of each file. So bisection finds the file of a
-trace, and in it a condition on the trace lets DuckDB skip all other row groups.
+Published rows are sorted by trace, and the manifest names the first trace of each file. So bisection finds the file of
+a trace, and in it a condition on the trace lets DuckDB skip all other row groups.
 """
 
 from __future__ import annotations

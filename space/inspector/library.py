@@ -6,6 +6,7 @@ paths of the data files, which are read in ranges. A private dataset opens only 
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import tempfile
@@ -24,6 +25,7 @@ from inspector.remote import HubFiles, RangeSource
 
 MANIFEST = "composer_manifest.json"
 MAX_OPEN = 12
+PAGE = 50  # entries of a list
 MEMORY = "450MB"
 _REMEMBER_S = 120.0
 
@@ -272,6 +274,43 @@ class Library:
                 table.drop()
 
 
+@dataclass(frozen=True)
+class ListTable:
+    """The rows of a list, in memory; made when its view is first opened."""
+
+    library: Library
+    name: str
+    order: str
+
+    @classmethod
+    def of(cls, library: Library, dataset: Dataset, name: str, select: str, files: list[str], order: str) -> ListTable:
+        """Read a list of a dataset once."""
+
+        def make() -> ListTable:
+            table = f"{name}_{next(_NUMBERS)}"
+            library.query(f"create table {table} as {select}", [files])
+            return cls(library, table, order)
+
+        return dataset.once(name, make)
+
+    def drop(self) -> None:
+        """Free the memory."""
+        self.library.query(f"drop table if exists {self.name}")
+
+    def page(self, number: int, where: str, values: Sequence[Any]) -> tuple[list[dict[str, Any]], int, int]:
+        """Return a page of the rows that pass a condition, the number of all that pass, and the page's number."""
+        total = self.library.query(f"select count(*) from {self.name} where {where}", values)[0][0]
+        at = min(number, max(0, (total - 1) // PAGE))
+        sql = f"select * from {self.name} where {where} order by {self.order} limit {PAGE} offset ?"
+        return self.library.rows(sql, [*values, at * PAGE]), total, at
+
+    def row(self, id: str) -> dict[str, Any] | None:
+        """Return one row."""
+        rows = self.library.rows(f"select * from {self.name} where id = ?", [id])
+        return rows[0] if rows else None
+
+
+_NUMBERS = itertools.count()
 _SETTINGS = {
     "memory_limit": MEMORY,
     "threads": str(os.cpu_count() or 2),

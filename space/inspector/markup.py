@@ -1,60 +1,15 @@
-"""HTML from values: everything is escaped here, in Python, and nowhere else.
-
-`h("p", text, cls="quiet")` gives `Html`. A plain `str` child is data: it is escaped, and characters that a reader
-cannot see are shown by name (`characters.py`).
-"""
+"""Values as markup and as text: blocks of text, numbers, amounts, JSON, labels."""
 
 from __future__ import annotations
 
-import html
 import json
 import math
-from collections.abc import Iterable
 from typing import Any
 
-from inspector.characters import spelled_out, visible
+from inspector.characters import spelled_out
+from inspector.elements import Html, h
 
 MAX_CHARS = 4_000  # of one block of text; the rest is fetched on demand
-_VOID = {"input", "br", "hr", "img", "meta", "link"}
-
-
-class Html(str):
-    """Markup that was made here, so that it is not escaped again."""
-
-    __slots__ = ()
-
-
-def esc(value: Any) -> Html:
-    """Return a value as markup: `Html` as it is, anything else escaped."""
-    return value if isinstance(value, Html) else Html(html.escape(visible(str(value)), quote=True))
-
-
-def h(tag: str, /, *children: Any, **attributes: Any) -> Html:
-    """Return an element; None children and None or False attributes are left out, `cls` is `class`."""
-    words = "".join(_attribute(name, value) for name, value in attributes.items() if value not in (None, False))
-    if tag in _VOID:
-        return Html(f"<{tag}{words}>")
-    return Html(f"<{tag}{words}>{join(children)}</{tag}>")
-
-
-def _attribute(name: str, value: Any) -> str:
-    name = {"cls": "class", "for_": "for"}.get(name, name.replace("_", "-"))
-    return f" {name}" if value is True else f' {name}="{esc(value)}"'
-
-
-def join(children: Iterable[Any]) -> Html:
-    """Return children one after the other; nested iterables are walked."""
-    return Html("".join(_flat(children)))
-
-
-def _flat(children: Iterable[Any]) -> Iterable[str]:
-    for child in children:
-        if child is None:
-            continue
-        if isinstance(child, (list, tuple)) or hasattr(child, "__next__"):
-            yield from _flat(child)
-        else:
-            yield esc(child)
 
 
 def block(text: str, *, more: str = "", limit: int = MAX_CHARS, cls: str = "") -> Html:

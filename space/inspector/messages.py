@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector.diff import calls_of, short_action, text_of
-from inspector.markup import Html, block, h, pretty
+from inspector.elements import Html, h
+from inspector.markup import block, pretty
 
 MAX_MESSAGES = 100  # of one answer; a longer prompt is fetched in parts
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from inspector.address import address
-from inspector.markup import Html, h
+from inspector.elements import Html, h
 
 VIEWS = (
     ("pairs", "Pairs"),
@@ -22,31 +23,7 @@ SEARCHES = {
     "hints": ("hint_q", "Search messages and hints"),
     "sessions": ("session_q", "Search tasks, repositories, models"),
 }
-_READ = (
-    ("j / k", "next / previous"),
-    ("Space / PageDown / PageUp", "a screen further / back"),
-    ("↑ / ↓ / Home / End", "scroll"),
-    ("d / D", "next / previous difference"),
-    ("c", "all messages before the step, and back"),
-    ("t", "teacher's or student's prompt"),
-    ("f", "filters"),
-    ("/", "search"),
-    ("g", "guidelines"),
-    ("?", "this help"),
-)
-_DECIDE = {
-    False: (("a", "accept: the teachers' action is better"), ("s", "swap: the student's action is better")),
-    True: (("a", "A is better"), ("b", "B is better")),
-}
-_ALSO = (
-    ("r", "neither is better"),
-    ("1 / 2 / 3 / 4 / 5", "neither, with a reason"),
-    ("e", "edit: write the better action"),
-    ("x", "skip"),
-    ("u", "undo the last decision"),
-    ("n", "write a note"),
-)
-_ON_HINTS = (("a / h / b", "good hint / bad hint / wrong blame"), ("e", "edit the hint"))
+_STATIC = Path(__file__).parents[1] / "static"
 
 
 @dataclass(frozen=True)
@@ -92,11 +69,15 @@ def page(
         _header(place, datasets, versions, views, frame),
         h("div", cls="status", id="status", role="alert", hidden=True),
         h("main", left, h("div", detail, id="detail", tabindex="-1"), cls="panes" if left else "panes single"),
-        _help(frame.blind),
-        _dialog("guidelines", "Guidelines", frame.guidelines),
-        _editor(frame.blind),
-        _hint_editor(),
-        _submission(),
+        h(
+            "dialog",
+            h("h2", "Guidelines", id="guidelines-title"),
+            frame.guidelines,
+            h("p", h("button", "Close", type="button", data_close=True), cls="end"),
+            id="guidelines",
+            aria_labelledby="guidelines-title",
+        ),
+        Html((_STATIC / "dialogs.html").read_text(encoding="utf-8")),
         data_view=view,
         data_parameter=ITEMS.get(view),
         data_dataset=place["dataset"],
@@ -173,52 +154,6 @@ def _left(place: Mapping[str, str], list_: Html) -> Html:
     title = h("h1", dict(VIEWS)[place["view"]], cls="sr")  # a phone shows the list alone
     last = h("p", id="last", role="status")
     return h("section", title, form, last, h("div", list_, id="list"), cls="side", aria_label="List")
-
-
-def _dialog(id: str, title: str, *children: object) -> Html:
-    close = h("p", h("button", "Close", type="button", data_close=True), cls="end")
-    return h("dialog", h("h2", title, id=f"{id}-title"), *children, close, id=id, aria_labelledby=f"{id}-title")
-
-
-def _help(blind: bool) -> Html:
-    groups = (("Read", _READ), ("Decide on a pair", (*_DECIDE[blind], *_ALSO)), ("Decide on a hint", _ON_HINTS))
-    lists = [(h("h3", title), h("dl", [_key(*one) for one in keys], cls="keys")) for title, keys in groups]
-    switch = h("label", h("input", type="checkbox", id="keys-on", checked=True), " Keyboard shortcuts are on")
-    about = "Drafts stay in this browser until you submit them. A submission is one pull request on the dataset."
-    return _dialog("help", "Keys", lists, switch, h("p", about, cls="quiet"))
-
-
-def _key(keys: str, text: str) -> Html:
-    each = keys.split(" / ") if keys != "/" else [keys]
-    return h("div", h("dt", [h("kbd", key) for key in each]), h("dd", text))
-
-
-def _editor(blind: bool) -> Html:
-    box = h("textarea", Html(), id="edited", rows="16", spellcheck="false", aria_label="Calls as JSON")
-    text = "The action that should be preferred: a JSON list of calls, each with a name and arguments."
-    names = ("A", "B") if blind else ("the student's", "the teachers'")
-    starts = [
-        h("button", f"Start from {name}", type="button", data_start=side)
-        for side, name in zip(("first", "second"), names, strict=True)
-    ]
-    save = h("button", "Save the edit", type="button", id="save-edit", cls="primary")
-    error = h("p", id="edit-error", cls="wrong", role="alert")
-    return _dialog("editor", "Edit the action", h("p", text, cls="quiet"), h("p", starts), box, error, save)
-
-
-def _hint_editor() -> Html:
-    box = h("textarea", Html(), id="edited-hint", rows="6", maxlength="2000", aria_label="The text of the hint")
-    text = h(
-        "p", "What the model should have known before this step. Say what is right, not what was wrong.", cls="quiet"
-    )
-    error = h("p", id="hint-error", cls="wrong", role="alert")
-    save = h("button", "Save the hint", type="button", id="save-hint", cls="primary")
-    return _dialog("hint-editor", "Edit the hint", text, box, error, save)
-
-
-def _submission() -> Html:
-    send = h("button", "Open the pull request", type="button", id="send", cls="primary")
-    return _dialog("submission", "Submit verdicts", h("div", id="drafts"), h("p", id="sent", role="status"), send)
 
 
 def message(title: str, text: str) -> Html:

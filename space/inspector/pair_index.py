@@ -13,9 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inspector.address import whole
-from inspector.library import Dataset, Library
+from inspector.library import PAGE, Dataset, Library
 
-PAGE = 50
 MAX_QUERY_CHARS = 200
 COPY_AFTER_S = 3.0
 # Column of the list -> its expression over the index, and the value for an older index without that column.

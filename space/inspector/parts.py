@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from inspector.address import address
-from inspector.markup import Html, badge, h, words
+from inspector.elements import Html, h
+from inspector.markup import badge, words
 from inspector.vocabulary import blame_words, kind_words
 
 Row = Mapping[str, Any]
@@ -130,12 +131,6 @@ def verdict_bar(
     decided = h("span", cls="decided", role="status", data_decided=True)
     rest = h("div", more, note, cls="more-verdict")
     return h("div", group, decided, rest, others if said else None, cls="verdict")
-
-
-def page_number(place: Place) -> int:
-    """Return the page that an address names; anything that is not a page is the first."""
-    asked = place.get("page", "")
-    return int(asked) if asked.isascii() and asked.isdigit() and len(asked) < 9 else 0
 
 
 def choice(

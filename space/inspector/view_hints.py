@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
-from inspector.address import address
-from inspector.library import Dataset, Library
-from inspector.markup import Html, badge, block, h
+from inspector.address import address, whole
+from inspector.elements import Html, h
+from inspector.library import PAGE, Dataset, Library, ListTable
+from inspector.markup import badge, block
 from inspector.messages import conversation, message_view
 from inspector.parts import (
     card,
@@ -20,7 +20,6 @@ from inspector.parts import (
     item,
     line,
     listing,
-    page_number,
     pager,
     table,
     tile,
@@ -31,7 +30,6 @@ from inspector.vocabulary import BLAMES, blame_words, kind_words, writer_words
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
-PAGE = 50
 WINDOW = 4
 _VERDICTS = (
     ("good_hint", "Good hint", "a", "Kind, blame and hint are right"),
@@ -50,69 +48,35 @@ _TABLE = """
         from (
             select step_id, trace_id, "index"::int as step, model, hints,
                    unnest(error_sites) as site, generate_subscripts(error_sites, 1) as number
-            from read_parquet([{files}]) where len(error_sites) > 0
+            from read_parquet(?) where len(error_sites) > 0
         )
     )
 """
 
 
-@dataclass
-class SiteTable:
-    """Every error site of a trace set, in memory; built when the view is first opened."""
+_ORDER = "(blame <> 'model'), (writer = 'no hint'), trace_id, step, id"
 
-    library: Library
-    name: str
 
-    @classmethod
-    def of(cls, library: Library, dataset: Dataset) -> SiteTable:
-        """Read the sites of a dataset once."""
+def site_table(library: Library, dataset: Dataset) -> ListTable:
+    """Return every error site of a trace set."""
+    return ListTable.of(library, dataset, "sites", _TABLE, dataset.files("steps"), _ORDER)
 
-        def make() -> SiteTable:
-            name = f'"sites_{dataset.key}"'
-            files = ", ".join("'" + path.replace("'", "''") + "'" for path in dataset.files("steps"))
-            library.query(f"create or replace table {name} as {_TABLE.format(files=files)}")
-            return cls(library, name)
 
-        return dataset.once("sites", make)
+def sites(table: ListTable, place: Place) -> tuple[list[dict[str, Any]], int, int]:
+    """Return a page of the sites that the filters in the URL let pass, their number, and the page's number."""
+    named = [name for name in ("kind", "blame", "writer") if place.get(name)]
+    clauses, values = [f"{name} = ?" for name in named], [place[name] for name in named]
+    if place.get("hint_q"):
+        clauses.append("(contains(lower(message), ?) or contains(lower(text), ?))")
+        values += [place["hint_q"].lower()] * 2
+    return table.page(whole(place.get("page")), " and ".join(clauses) or "true", values)
 
-    def drop(self) -> None:
-        """Free the memory."""
-        self.library.query(f"drop table if exists {self.name}")
 
-    def where(self, place: Place) -> tuple[str, list[str]]:
-        """Return the condition of the filters in the URL."""
-        clauses, values = ["true"], []
-        for name in ("kind", "blame", "writer"):
-            if place.get(name):
-                clauses.append(f"{name} = ?")
-                values.append(place[name][:200])
-        if place.get("hint_q"):
-            text = place["hint_q"][:200].lower()
-            clauses.append("(contains(lower(message), ?) or contains(lower(text), ?))")
-            values += [text, text]
-        return " and ".join(clauses), values
-
-    def page(self, place: Place) -> tuple[list[dict[str, Any]], int, int]:
-        """Return a page of sites, the number of all that pass, and the page's number."""
-        where, values = self.where(place)
-        total = self.library.query(f"select count(*) from {self.name} where {where}", values)[0][0]
-        at = min(page_number(place), max(0, (total - 1) // PAGE))
-        order = "order by (blame <> 'model'), (writer = 'no hint'), trace_id, step, id"
-        rows = self.library.rows(
-            f"select * from {self.name} where {where} {order} limit {PAGE} offset ?", [*values, at * PAGE]
-        )
-        return rows, total, at
-
-    def row(self, id: str) -> dict[str, Any] | None:
-        """Return one site."""
-        rows = self.library.rows(f"select * from {self.name} where id = ?", [id])
-        return rows[0] if rows else None
-
-    def counts(self) -> list[tuple[str, str, str, int]]:
-        """Return how many sites there are by kind, blame and writer."""
-        return self.library.query(  # type: ignore[return-value]
-            f"select kind, blame, writer, count(*) as num from {self.name} group by all order by num desc, kind, writer"
-        )
+def site_counts(table: ListTable) -> list[tuple[str, str, str, int]]:
+    """Return how many sites there are by kind, blame and writer."""
+    return table.library.query(  # type: ignore[return-value]
+        f"select kind, blame, writer, count(*) as num from {table.name} group by all order by num desc, kind, writer"
+    )
 
 
 def site_badges(site: Row) -> list[Html]:

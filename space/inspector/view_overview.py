@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from inspector.markup import Html, h, number, words
+from inspector.elements import Html, h
+from inspector.markup import number, words
 from inspector.parts import card, table, tile
 from inspector.verdicts import Standing, agreement, states
 from inspector.vocabulary import kind_words

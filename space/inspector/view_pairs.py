@@ -13,10 +13,12 @@ from typing import Any
 from inspector.address import address, only
 from inspector.characters import spelled_out
 from inspector.diff import action_diff, short_action, text_of
+from inspector.elements import Html, h, join
 from inspector.heavy import Context
-from inspector.markup import Html, badge, block, h, join, number, pretty, usd, words
+from inspector.library import PAGE
+from inspector.markup import badge, block, number, pretty, usd, words
 from inspector.messages import MAX_MESSAGES, folded, message_view, requests
-from inspector.pair_index import PAGE, Change, Page
+from inspector.pair_index import Change, Page
 from inspector.parts import Place, card, choice, cleared, facts, item, line, listing, pager, table, verdict_bar, where
 from inspector.verdicts import REASONS, chosen_first
 from inspector.vocabulary import blame_words, kind_words, writer_words

@@ -11,8 +11,9 @@ from typing import Any
 
 from inspector.address import address
 from inspector.diff import short_action
+from inspector.elements import Html, h
 from inspector.library import Dataset, Library
-from inspector.markup import Html, badge, h, number, parsed
+from inspector.markup import badge, number, parsed
 from inspector.messages import conversation
 from inspector.parts import card, counted, error_badge, facts, item, line, listing, table
 from inspector.vocabulary import writer_words

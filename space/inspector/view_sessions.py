@@ -9,92 +9,56 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import count
 from typing import Any
 
-from inspector.address import address
+from inspector.address import address, whole
 from inspector.diff import calls_of, short_action
-from inspector.library import Dataset, Library
-from inspector.markup import Html, badge, block, h, parsed
-from inspector.parts import card, cleared, counted, error_badge, facts, item, line, listing, page_number, pager, where
+from inspector.elements import Html, h
+from inspector.library import PAGE, Dataset, Library, ListTable
+from inspector.markup import badge, block, parsed
+from inspector.parts import card, cleared, counted, error_badge, facts, item, line, listing, pager, where
 from inspector.view_hints import hint_quote, site_badges
 from inspector.vocabulary import BLAMES, writer_words
 
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
-PAGE = 50  # sessions of the list
 WINDOW = 200  # steps of a page of the story
 MAX_MARKS = 300  # places that are listed
 SHOWN_MARKS = 8
 MIN_FOLDED = 4  # fewer quiet steps in a row are shown
 _WIDTH = 1_000
-# Column -> its value for an index that an earlier version published without it.
-_COLUMNS = {
-    "id": "''",
-    "source": "''",
-    "model": "''",
-    "repository": "''",
-    "task": "''",
-    "num_steps": "null::bigint",
-    "num_errors": "null::bigint",
-    "num_hints": "null::bigint",
-}
+# An index that an earlier version published lacks some of the columns, and each part has an index of its own.
+_INDEX = """
+    (select null::varchar as source, null::varchar as model, null::varchar as repository, null::varchar as task,
+            null::bigint as num_steps, null::bigint as num_errors, null::bigint as num_hints,
+            null::varchar as turns, null::varchar as marks where false
+     union all by name from read_parquet(?, union_by_name = true))
+"""
+_TABLE = f"""
+    select id, coalesce(source, '') as source, coalesce(model, '') as model, coalesce(repository, '') as repository,
+           coalesce(task, '') as task, num_steps, num_errors, num_hints
+    from {_INDEX}
+"""
+_ORDER = "num_errors desc nulls last, num_steps desc nulls last, id"
 
 
-@dataclass
-class SessionTable:
-    """The sessions of a trace set, in memory; built when the view is first opened."""
+def session_table(library: Library, dataset: Dataset) -> ListTable:
+    """Return the sessions of a trace set."""
+    return ListTable.of(library, dataset, "sessions", _TABLE, dataset.indexes("traces"), _ORDER)
 
-    library: Library
-    name: str
-    files: list[str]  # of the index
-    has_story: bool
-    _names = count()
 
-    @classmethod
-    def of(cls, library: Library, dataset: Dataset) -> SessionTable:
-        """Read the index of a trace set once."""
+def sessions(table: ListTable, place: Place) -> tuple[list[dict[str, Any]], int, int]:
+    """Return a page of the sessions that have the words, those with most errors first, their number, and its number."""
+    text = place.get("session_q", "").lower()
+    found = " or ".join(f"contains(lower({column}), ?)" for column in ("task", "repository", "model", "source"))
+    return table.page(whole(place.get("page")), f"(id = ? or {found})", [text] * 5)
 
-        def make() -> SessionTable:
-            name, files = f"sessions_{next(cls._names)}", dataset.indexes("traces")
-            told = library.query("describe select * from read_parquet(?, union_by_name = true)", [files])
-            there = {row[0] for row in told}
-            columns = ", ".join(f"{name if name in there else missing} as {name}" for name, missing in _COLUMNS.items())
-            library.query(
-                f"create table {name} as select {columns} from read_parquet(?, union_by_name = true)", [files]
-            )
-            return cls(library, name, files, {"turns", "marks"} <= there)
 
-        return dataset.once("sessions", make)
-
-    def drop(self) -> None:
-        """Free the memory."""
-        self.library.query(f"drop table if exists {self.name}")
-
-    def page(self, place: Place) -> tuple[list[dict[str, Any]], int, int]:
-        """Return a page of sessions, those with most errors first, the number of all, and the page's number."""
-        text = place.get("session_q", "").lower()
-        found = " or ".join(f"contains(lower({column}), ?)" for column in ("task", "repository", "model", "source"))
-        condition, values = f"(id = ? or {found})", [text] * 5
-        total = self.library.query(f"select count(*) from {self.name} where {condition}", values)[0][0]
-        at = min(page_number(place), max(0, (total - 1) // PAGE))
-        order = "order by num_errors desc nulls last, num_steps desc nulls last, id"
-        sql = f"select * from {self.name} where {condition} {order} limit {PAGE} offset ?"
-        return self.library.rows(sql, [*values, at * PAGE]), total, at
-
-    def row(self, id: str) -> dict[str, Any] | None:
-        """Return one session."""
-        rows = self.library.rows(f"select * from {self.name} where id = ?", [id])
-        return rows[0] if rows else None
-
-    def story(self, id: str) -> tuple[list[Any], list[Any]]:
-        """Return the user's words with the steps that follow, and the steps with errors or hints."""
-        if not self.has_story:
-            return [], []
-        sql = "select turns, marks from read_parquet(?, union_by_name = true) where id = ?"
-        found = self.library.query(sql, [self.files, id])
-        turns, marks = (parsed(one) or [] for one in found[0]) if found else ([], [])
-        return turns, marks
+def turns_and_marks(library: Library, dataset: Dataset, id: str) -> tuple[list[Any], list[Any]]:
+    """Return the user's words with the steps that follow, and the steps with errors or hints."""
+    found = library.query(f"select turns, marks from {_INDEX} where id = ?", [dataset.indexes("traces"), id])
+    turns, marks = (parsed(one) or [] for one in found[0]) if found else ([], [])
+    return turns, marks
 
 
 @dataclass(frozen=True)
@@ -117,8 +81,7 @@ class Story:
     @classmethod
     def first_of(cls, place: Place) -> int:
         """Return the first step of the page that an address names."""
-        at = place.get("at", "")
-        return int(at) // WINDOW * WINDOW if at.isascii() and at.isdigit() and len(at) < 9 else 0
+        return whole(place.get("at")) // WINDOW * WINDOW
 
 
 def session_list(rows: Sequence[Row], total: int, at: int, place: Place, current: str) -> Html:

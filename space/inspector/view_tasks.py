@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from inspector.address import address
-from inspector.markup import Html, badge, block, h, number, parsed, words
+from inspector.elements import Html, h
+from inspector.markup import badge, block, number, parsed, words
 from inspector.parts import card, counted, facts, item, line, listing, tile, where
 from inspector.view_runs import finding_list, findings_of, rewards_of
 

@@ -112,7 +112,10 @@ async function go(parameters, { push = true, pick = "" } = {}) {
     const wanted = items.find((item) => item.dataset.item === place.get(ITEM));
     const next = pick === "last" ? items.at(-1) : wanted || items[0];
     if (next) await select(next.dataset.item, { open: false, focus: Boolean(pick) });
-    else if (!place.get(ITEM)) $("#detail").replaceChildren();
+    else if (!place.get(ITEM)) {
+      selected++;  // A detail that is still on its way belongs to the old list.
+      $("#detail").replaceChildren();
+    }
   } catch (error) {
     if (error.name !== "AbortError") complain(error);
   } finally {

@@ -10,7 +10,8 @@ import unicodedata
 import pytest
 
 from composer_hub.local_hub.characters import is_plain, spelled_out, visible
-from composer_hub.local_hub.webpage import anchor, diff, e, markdown, page, table
+from composer_hub.local_hub.elements import esc
+from composer_hub.local_hub.webpage import anchor, diff, markdown, page, table
 from tests.hidden import HIDDEN, NO_HALVES, hidden_in
 
 EVERY = [chr(code) for code in range(0x110000)]
@@ -95,9 +96,9 @@ def test_a_plain_line_has_no_hidden_character_at_all() -> None:
 
 
 PLACES = {
-    "escaped": e(HIDDEN),
+    "escaped": esc(HIDDEN),
     "a link": anchor("/a", HIDDEN, "rel=x"),
-    "a table": table([HIDDEN], [[e(HIDDEN)]]),
+    "a table": table([HIDDEN], [[esc(HIDDEN)]]),
     "a diff": diff(f"+a{HIDDEN}\n-{HIDDEN}b"),
     "a card": markdown(f"# {HIDDEN}\n\n`{HIDDEN}` [{HIDDEN}](a '{NO_HALVES}') ![{HIDDEN}](b)\n\n    {HIDDEN}"),
     "a long card": markdown(HIDDEN * 100),

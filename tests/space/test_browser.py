@@ -120,7 +120,23 @@ def test_hostile_words_in_the_address_and_in_the_search_are_values(open_page: Op
         wait_for(page, "(value) => new URLSearchParams(location.search).get('q') === value", payload)
     kind, id = quote(PAYLOADS[0]), quote(PAYLOADS[4])
     page.goto(f"{space}?error_kind={kind}&pair={id}")
-    page.wait_for_selector("#detail:has-text('No such pair')")
+    page.wait_for_selector("body[data-ready]")  # a pair comes after the page
+    assert "No such pair" in page.inner_text("#detail")
+
+
+def test_a_pair_that_comes_after_the_list_was_emptied_is_not_shown(open_page: Open, space: str) -> None:
+    page = open_page(space)
+    held: list[Any] = []
+    page.route(lambda url: "want=detail" in url, held.append)
+    rows(page).nth(5).click()
+    page.fill("#search", "nothing has these words")
+    wait_for(page, "() => !document.querySelector('#list [data-item]')")
+    assert held
+    for route in held:
+        with page.expect_response(route.request.url):
+            route.continue_()
+    page.wait_for_load_state("networkidle")
+    assert page.inner_text("#detail").strip() == ""
 
 
 def test_a_line_of_ten_million_characters_costs_a_page_little_and_is_fetched_in_pieces(

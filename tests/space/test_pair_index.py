@@ -6,8 +6,8 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from inspector.library import Library
-from inspector.pair_index import PAGE, PairIndex, Query
+from inspector.library import PAGE, Library
+from inspector.pair_index import PairIndex, Query
 
 NUM_ROWS = 230
 

@@ -1,0 +1,1 @@
+../../composer_hub/local_hub/elements.py
