@@ -68,7 +68,16 @@ def parsed(value: Any) -> Any:
 
 def badge(text: str, kind: str = "", title: str | None = None) -> Html:
     """Return a small label."""
-    return h("span", text, cls=f"badge {kind}".strip(), title=title)
+    return h("span", short(text), cls=f"badge {kind}".strip(), title=title and short(title))
+
+
+def short(value: Any, limit: int = 300) -> Any:
+    """Return a name cut to what a line can bear: anyone may have written it, at any length. Markup stays as it is."""
+    return (
+        f"{value[: limit - 1]}…"
+        if isinstance(value, str) and not isinstance(value, Html) and len(value) > limit
+        else value
+    )
 
 
 def words(text: str) -> str:

@@ -8,7 +8,7 @@ from typing import Any
 
 from inspector.diff import calls_of, short_action, text_of
 from inspector.elements import Html, h
-from inspector.markup import block, pretty
+from inspector.markup import block, pretty, short
 
 MAX_MESSAGES = 100  # of one answer; a longer prompt is fetched in parts
 
@@ -20,7 +20,7 @@ def message_view(message: Any, *, at: int | None = None, more: str = "") -> Html
     role = str(message.get("role") or "unknown")
     name = str(message.get("name") or "")
     place = h("span", f"{at + 1}", cls="at") if at is not None else None
-    head = h("header", place, h("b", role), f" {name}" if name else None)
+    head = h("header", place, h("b", short(role)), f" {short(name)}" if name else None)
     address = f"{more}&at={at}" if more and at is not None else ""
     text, thought = text_of(message), message.get("reasoning_content")
     body = [
@@ -36,10 +36,10 @@ _ROLES = {"system", "user", "assistant", "tool"}
 
 def _call(tool: str, arguments: Any) -> Html:
     if isinstance(arguments, Mapping):
-        shown = h("dl", [(h("dt", str(key)), h("dd", block(pretty(value)))) for key, value in arguments.items()])
+        shown = h("dl", [(h("dt", short(str(key))), h("dd", block(pretty(value)))) for key, value in arguments.items()])
     else:
         shown = block(pretty(arguments)) if arguments not in (None, "") else None
-    return h("div", h("span", tool, cls="name"), shown, cls="callbox")
+    return h("div", h("span", short(tool), cls="name"), shown, cls="callbox")
 
 
 def folded(message: Any, *, at: int, more: str = "", unfolded: bool = False) -> Html:
@@ -51,7 +51,7 @@ def folded(message: Any, *, at: int, more: str = "", unfolded: bool = False) -> 
         else " ".join(text[:400].split())
     )
     role = str(message.get("role") or "unknown") if isinstance(message, Mapping) else "unknown"
-    title = h("summary", h("b", role), " ", h("span", line[:140], cls="quiet"))
+    title = h("summary", h("b", short(role)), " ", h("span", line[:140], cls="quiet"))
     return h("details", title, message_view(message, at=at, more=more), open=unfolded, data_open=unfolded)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from inspector.address import address
 from inspector.elements import Html, h
-from inspector.markup import badge, words
+from inspector.markup import badge, short, words
 from inspector.vocabulary import blame_words, kind_words
 
 Row = Mapping[str, Any]
@@ -21,7 +21,7 @@ def card(title: Any, *children: Any, cls: str = "") -> Html:
 
 def facts(pairs: Iterable[tuple[str, Any]]) -> Html:
     """Return names and values in a line; a value of None or "" is left out."""
-    shown = [h("div", h("dt", name), h("dd", value)) for name, value in pairs if value not in (None, "")]
+    shown = [h("div", h("dt", name), h("dd", short(value))) for name, value in pairs if value not in (None, "")]
     return h("dl", shown, cls="facts")
 
 
@@ -47,8 +47,8 @@ def table(caption: str, columns: Sequence[str], rows: Iterable[Sequence[Any]], n
     lines = [
         h(
             "tr",
-            h("th", row[0], scope="row"),
-            [h("td", cell, cls=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)],
+            h("th", short(row[0]), scope="row"),
+            [h("td", short(cell), cls=kind) for cell, kind in zip(row[1:], kinds[1:], strict=True)],
         )
         for row in rows
     ]
@@ -71,12 +71,12 @@ def item(place: Place, parameter: str, id: str, labels: Any, *lines: Any, curren
 
 def line(text: Any, kind: str = "") -> Html:
     """Return one line of an entry, cut where the list ends."""
-    return h("span", text, cls=f"line {kind}".strip())
+    return h("span", short(text), cls=f"line {kind}".strip())
 
 
 def where(text: Any) -> Html:
     """Return the last line of an entry: where it comes from."""
-    return h("span", text, cls="quiet small")
+    return h("span", short(text), cls="quiet small")
 
 
 def listing(
@@ -137,7 +137,7 @@ def choice(
     name: str, label: str, values: Sequence[tuple[str, int]], chosen: str, say: Callable[[str], str] = words
 ) -> Html:
     """Return a filter: the values that there are with their counts; its name is its parameter in the address."""
-    listed = [(value or "none", f"{say(value) or 'none'} ({count:,})") for value, count in values]
+    listed = [(value or "none", f"{say(value) or 'none'} ({count:,})") for value, count in values if len(value) <= 300]
     if chosen and chosen not in dict(listed):
         listed.append((chosen, chosen))
     options = [h("option", text, value=value, selected=value == chosen) for value, text in [("", "any"), *listed]]

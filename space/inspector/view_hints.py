@@ -9,7 +9,7 @@ from typing import Any
 from inspector.address import address, whole
 from inspector.elements import Html, h
 from inspector.library import PAGE, Dataset, Library, ListTable
-from inspector.markup import badge, block
+from inspector.markup import badge, block, short
 from inspector.messages import conversation, message_view
 from inspector.parts import (
     card,
@@ -26,6 +26,7 @@ from inspector.parts import (
     verdict_bar,
     where,
 )
+from inspector.verdicts import MAX_HINT
 from inspector.vocabulary import BLAMES, blame_words, kind_words, writer_words
 
 Row = Mapping[str, Any]
@@ -98,7 +99,7 @@ def _item(row: Row, place: Place, current: str) -> Html:
         h("span", cls="draft", data_draft=row["id"]),
     ]
     lines = [
-        line([h("b", row["tool"] or "text"), " ", row["message"][:140]]),
+        line([h("b", short(row["tool"]) or "text"), " ", row["message"][:140]]),
         line(row["text"][:140], "ins") if row["text"] else None,
         where(f"{row['model']} · step {row['step'] + 1}"),
     ]
@@ -145,7 +146,7 @@ def hint_detail(site: Row, trace: Row | None, place: Place, verdicts: Sequence[R
     session = address(kept, view="sessions", session=site["trace_id"], at=site["step"])
     labels = [*site_badges(site), badge(f"rule: {site['rule']}"), badge(writer_words(site["writer"]), "info")]
     link = h("a", site["id"], href=address(kept, hint=site["id"]), cls="id")
-    told = [f"{site['model']}, ", h("a", f"step {site['step'] + 1} of its session", href=session)]
+    told = [f"{short(site['model'])}, ", h("a", f"step {site['step'] + 1} of its session", href=session)]
     bar = verdict_bar(_VERDICTS, "hint", verdicts, _blame_choice(site))
     step = next((one for one in (trace or {}).get("steps") or [] if one["index"] == site["step"]), None)
     if trace is None or step is None:
@@ -160,7 +161,7 @@ def hint_detail(site: Row, trace: Row | None, place: Place, verdicts: Sequence[R
         data_hint=site["id"],
         data_step=site["step_id"],
         data_trace=site["trace_id"],
-        data_text=site["text"],
+        data_text=site["text"][:MAX_HINT],
         aria_label="Error site",
     )
 

@@ -13,7 +13,7 @@ from inspector.address import address
 from inspector.diff import short_action
 from inspector.elements import Html, h
 from inspector.library import Dataset, Library
-from inspector.markup import badge, number, parsed
+from inspector.markup import badge, number, parsed, short
 from inspector.messages import conversation
 from inspector.parts import card, counted, error_badge, facts, item, line, listing, table
 from inspector.vocabulary import writer_words
@@ -180,7 +180,7 @@ def _turns(trace: Row) -> Html | None:
         (
             f"{place + 1}",
             [error_badge(site["kind"], site["blame"]) for site in step["error_sites"]],
-            [h("span", hint["text"]) for hint in step["hints"]] or "no hint",
+            [h("span", short(hint["text"], 600)) for hint in step["hints"]] or "no hint",
         )
         for place, step in enumerate(trace["steps"])
         if step["error_sites"] or step["hints"]

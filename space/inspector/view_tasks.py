@@ -8,7 +8,7 @@ from typing import Any
 
 from inspector.address import address
 from inspector.elements import Html, h
-from inspector.markup import badge, block, number, parsed, words
+from inspector.markup import badge, block, number, parsed, short, words
 from inspector.parts import card, counted, facts, item, line, listing, tile, where
 from inspector.view_runs import finding_list, findings_of, rewards_of
 
@@ -119,7 +119,7 @@ def _has_gap(one: Row) -> bool:
 def _tests(title: str, value: Any) -> Html:
     names = [str(one) for one in value or []]
     rest = h("li", f"{len(names) - MAX_TESTS:,} more", cls="quiet") if len(names) > MAX_TESTS else None
-    shown = h("ul", [h("li", name) for name in names[:MAX_TESTS]], rest)
+    shown = h("ul", [h("li", short(name)) for name in names[:MAX_TESTS]], rest)
     return h("details", h("summary", f"{len(names):,} tests {title}"), shown, open=len(names) <= 20)
 
 

@@ -127,7 +127,7 @@ def test_hostile_words_in_the_address_and_in_the_search_are_values(open_page: Op
 def test_a_pair_that_comes_after_the_list_was_emptied_is_not_shown(open_page: Open, space: str) -> None:
     page = open_page(space)
     held: list[Any] = []
-    page.route(lambda url: "want=detail" in url, held.append)
+    page.route(lambda url: "want=detail" in url, lambda route: held.append(route))
     rows(page).nth(5).click()
     page.fill("#search", "nothing has these words")
     wait_for(page, "() => !document.querySelector('#list [data-item]')")
