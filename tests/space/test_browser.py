@@ -521,7 +521,7 @@ def test_a_mark_of_a_session_opens_its_page_and_a_step_in_full(open_page: Open, 
 # ----------------------------------------------------------------------------------------------------------- appearance
 
 
-@pytest.mark.parametrize(("scheme", "size"), itertools.product(("light", "dark"), (DESKTOP, PHONE)), ids=str)
+@pytest.mark.parametrize(("scheme", "size"), list(itertools.product(("light", "dark"), (DESKTOP, PHONE))), ids=str)
 @pytest.mark.parametrize("view", [*VIEWS, "decided pairs"])
 def test_a_view_passes_axe_and_fits_its_screen(open_page: Open, space: str, view: str, size: Any, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
