@@ -15,7 +15,7 @@ from composer_hub.redact.beside import beside_people
 from composer_hub.redact.commands import COMMAND_WORDS, command_secrets
 from composer_hub.redact.encoded import hidden_texts
 from composer_hub.redact.fields import keys_in, personal_fields
-from composer_hub.redact.judge import looks_like_password
+from composer_hub.redact.judge import is_private, looks_like_password
 from composer_hub.redact.keys import private_keys
 from composer_hub.redact.match import PLACEHOLDER, Finder, Span, Subject, same_length_lower
 from composer_hub.redact.names import NAME_TRIGGERS
@@ -53,6 +53,8 @@ FINDERS: tuple[Finder, ...] = (
     personal_data,
     beside_people,
 )
+PROVEN: frozenset[Finder] = frozenset((private_keys, known_tokens, broken_tokens))
+"""Finders of values that are secrets by themselves; what others find is a secret only if it is nothing else."""
 STRICT_FINDERS: tuple[Finder, ...] = (*FINDERS, any_personal_data)
 """Also what may be personal data, at the cost of look-alikes."""
 MAX_HIDDEN = 3
@@ -124,10 +126,12 @@ def _spans(text: str, finders: Sequence[Finder], cuts: list[Cut]) -> Iterator[Sp
     lowered = same_length_lower(plain)
     subject = Subject(plain, lowered, _TRIGGERS.of(lowered))
     for finder in finders:
-        if not cuts:
-            yield from finder(subject)
-            continue
         for start, end, label, rule in finder(subject):
+            if label == "SECRET" and finder not in PROVEN and not is_private(plain[start:end]):
+                continue
+            if not cuts:
+                yield Span(start, end, label, rule)
+                continue
             yield Span(
                 start + shifts[bisect_right(starts, start) - 1],
                 end + shifts[bisect_right(starts, end - 1) - 1],

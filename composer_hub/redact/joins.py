@@ -21,6 +21,7 @@ from composer_hub.redact.judge import (
     is_dummy,
     is_hex,
     is_ordinary,
+    is_private,
     is_secret,
     is_uuid,
     looks_like_password,
@@ -119,6 +120,10 @@ _EDGE = re.compile(r"[^\s\"'`,;(){}\[\]<>]{0,400}")
 
 def joined_secrets(trace: Trace) -> Iterator[Join]:
     """Yield the values that one message names and another holds."""
+    return (join for join in _joined(trace) if join.label != "SECRET" or is_private(join.value))
+
+
+def _joined(trace: Trace) -> Iterator[Join]:
     calls: dict[str, tuple[ToolCall, str]] = {}
     before = ""
     polled: tuple[str, Any] | None = None

@@ -14,7 +14,8 @@ import re
 import string
 
 from composer_hub.redact.data import lines, words
-from composer_hub.redact.match import PLACEHOLDER
+from composer_hub.redact.kinds import KINDS
+from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER
 
 # ----------------------------------------------------------------------------------------------------------- randomness
 
@@ -122,10 +123,6 @@ EXPRESSION = re.compile(
 _ALNUM = frozenset(string.ascii_letters + string.digits)
 _PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{|\{[a-z_]+[.}(\[]")
 """Found in long texts of mixed signs that are expressions rather than salts."""
-_ALGORITHM = re.compile(
-    r"(?i)(?:(?:pbkdf2|sha\d?|aes|hmac|rsa|dsa|ecdsa|eddsa|ed25519|x25519|argon2\w{0,2}|bcrypt|scrypt|[hrpe]s\d{3}|gcm|cbc|ctr|base\d\d"
-    r"|utf|md5|blake\w{1,2}|chacha20|poly1305|oaep|pkcs\d?|with|encoded|oauth\d?|tls|p|secp\w{5}|\d{1,4})[-_/ ]?){1,7}"
-)
 _YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
 """Words with a year or a number behind them, a common way to make a password."""
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
@@ -138,23 +135,47 @@ _LOOKED_UP = re.compile(
     r"|var\.[a-z]|local\.[a-z]|module\.[a-z]|data\.[a-z]|random_password\.|arn:aws)"
 )
 """Places that a program or a template reads its secret from."""
-_PUBLIC = re.compile(
-    r"[A-Za-z][\w.]*(?:-[\w.]+)+-[0-9a-f]{32,64}|0x[0-9a-fA-F]{40}|(?:SHA256|SHA512|MD5|sha\d{3}|h1)[:-].*"
-    r"|(?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4}|[\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)"
-    r"|[~<>]?\d[\d.,]*(?:[kKMGT]?i?[Bb]?|[mnµμu]?s?|min|h|%|px|x|/\w{1,6})|HTTP/\d.*|[A-Za-z]:[/\\].*|[A-Z][A-Z0-9_]{2,}=.*|\w+=.*_\w+|ip=[\d.]+"
-    r"|\d{4}-\d\d-\d\d(?:[T ].*)?|\[[\w.\"-]+\]|v?\d+(?:\.\d+)+(?:-[a-z][\w.]*)?\**|(?:Uint|Int|Float|Big)\w*Array[,;]?|\d{2,5}/[\w/-]*|[A-Z]?[a-z]+(?:/[A-Z]?[a-z]+)+"  # noqa: E501
-    r"|(?:a11y|i18n|l10n)\w+|[a-z][\w.]*-v?\d+\.\d+(?:\.\d+)*|(?:[a-z][\w.-]*/){3,}[\w.-]*|\(\w{1,12}"
-    r"|(?i:[a-z]{2,12}[_-][0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})"
-    r"|-{1,2}[A-Za-z][a-zA-Z-]*|[\w.-]{2,40}@[\w-]+(?:\.[\w-]+)+|[A-Za-z][A-Za-z_-]*[-_/.:]v\d{1,2}|(?:[a-z0-9-]+\.){1,5}(?:com|org|net|io|dev|app|ai)|#[0-9a-fA-F]{3,8};?|[aOs]:\d+:.*|(?:(?:Ctrl|Control|Shift|Alt|Cmd|Command|Meta|Option|Super|Win)\+)+\w{1,10}|(?:[\w.-]+/)+\.\w{2,12}|[A-Z]{2,10}-\d{1,6}|v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)?|(?:[0-9A-Fa-f]{2}:){7,}[0-9A-Fa-f]{2}|age1[a-z0-9]{58}|ssh-(?:rsa|ed25519)\b.*|AAAA[BCE][0-9]?N?z.*|0x[0-9a-fA-F]{1,16}"
-)
-"""Public although a name promises a secret: cache keys, addresses, fingerprints, files."""
 _CALL = re.compile(r"\A(?:new )?[A-Za-z_]{2}[\w.]*\(|\w\(\)")
 TRIVIAL = frozenset(words("trivial values"))
 
 
+MIN_SALT = 48
+"""Characters of a value that no one writes as a dummy."""
+_RUN = re.compile(r"[A-Za-z0-9+=]{12,}")
+_IDS = frozenset(words("prefixes of ids"))
+_NUMBER = re.compile(r"\d[\d -]*[#*]?")
+_GIVEN_ID = re.compile(r"([a-z]{2,9})_[A-Za-z0-9]{16,60}")
+_ASIAN = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
+
+
+@functools.lru_cache(maxsize=8192)
+def what_is(value: str) -> str:
+    """Return what a value is if its notation says that it is no secret: a path, a version, code; or nothing."""
+    for kind in KINDS:
+        if kind.pattern.fullmatch(value) and not (kind.is_worded and any(map(looks_random, _RUN.findall(value)))):
+            return kind.name
+    if (given := _GIVEN_ID.fullmatch(value)) and given[1] in _IDS:
+        return "id"
+    # A particle or the rest of a sentence follows a word without a space: `v0.11.0에서`.
+    asian = _ASIAN.search(value)
+    head = value[: asian.start()] if asian else ""
+    return "sentence" if head and (head.isalpha() or what_is(head)) else ""
+
+
 def is_ordinary(value: str) -> bool:
-    """Tell a file, an address, a fingerprint, a version or a size."""
-    return bool(_PUBLIC.fullmatch(value))
+    """Tell whether the value is a path, an address, a version, code: anything whose notation says what it is."""
+    return bool(what_is(value))
+
+
+def is_private(value: str) -> bool:
+    """Give the last word on a value that its surroundings make a secret: no finder overrules what the value is.
+
+    Numbers are an exception, because only the surroundings tell a PIN from a port. A long value may hold what marks a
+    dummy by chance.
+    """
+    if _NUMBER.fullmatch(value):
+        return True
+    return not is_ordinary(value[:MAX_JUDGED]) and (len(value) >= MIN_SALT or not is_dummy(value))
 
 
 @functools.lru_cache(maxsize=8192)
@@ -164,16 +185,11 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     `strength` is the promise of the name: password, token or key. `written` is quoted, env (an environment line or a
     flag), bare (code, YAML) or prose.
     """
-    if len(value) >= 48 and _is_salt(value, written) and not PLACEHOLDER.search(value):
+    if len(value) >= MIN_SALT and _is_salt(value, written) and not PLACEHOLDER.search(value):
         return True
     if len(value) < 6 or value.lower() in TRIVIAL or is_dummy(value) or PLACEHOLDER.search(value):
         return False
-    if (
-        _LOOKED_UP.match(value)
-        or is_ordinary(value.strip("'\"`"))
-        or _ALGORITHM.fullmatch(value)
-        or _CALL.search(value)
-    ):
+    if _LOOKED_UP.match(value) or is_ordinary(value.strip("'\"`")) or _CALL.search(value):
         return False
     if _is_salt(value, written):
         return True
@@ -289,7 +305,7 @@ _NO_PASSWORD = re.compile(
 
 def looks_like_password(value: str) -> bool:
     """Tell a password from the words, names, versions and paths in sentences and calls."""
-    if _NO_PASSWORD.search(value) or is_ordinary(value) or _ALGORITHM.fullmatch(value) or PLACEHOLDER.search(value):
+    if _NO_PASSWORD.search(value) or is_ordinary(value) or PLACEHOLDER.search(value):
         return False
     made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
     if len(value) < 6 or num_classes(value) < 3 or not made or is_dummy(value):
@@ -316,7 +332,6 @@ _TELLS = re.compile(
     r"(?i)(?:\A|[_-])(?:live|test|prod|sandbox|sec|secret|s?key|pat|tok|token|priv|auth|api|cred|svc|bot|sk|rk|at|rt"
     r"|(?:api|auth|access|secret)(?:key|token|tok))(?=[_-]|\Z)"
 )
-_IDS = frozenset(words("prefixes of ids"))
 _NODE_IDS = ("kwDO", "kgDO", "lADO", "lAHO", "kwHO", "lQDO")
 """How the ids of a code host's API begin."""
 MIN_TAIL = 28

@@ -16,6 +16,7 @@ import orjson
 from composer_hub.redact.assignments import named_value
 from composer_hub.redact.fields import personal_value
 from composer_hub.redact.finders import FINDERS, find
+from composer_hub.redact.judge import is_private
 from composer_hub.redact.match import Finder
 from composer_hub.redact.siblings import sibling_values
 from composer_hub.redact.structure import replaced
@@ -54,7 +55,7 @@ def redact_once(text: str, place: Place, name: str = "", depth: int = 0, finders
     """Return the text after one pass; a placeholder may reveal a value to the next."""
     if name and (personal := personal_value(name, text))[0]:
         return place(personal[0], text, personal[1])
-    if name and (rule := named_value(name, text)):
+    if name and (rule := named_value(name, text)) and is_private(text):
         return place("SECRET", text, rule)
     if len(text) < 6:
         return text
@@ -108,7 +109,11 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
     key = label = ""
     parent = ""
     is_jwk = '"kty"' in text
-    siblings = {value: (label, rule) for value, label, rule in sibling_values(document)}
+    siblings = {
+        value: (label, rule)
+        for value, label, rule in sibling_values(document)
+        if label != "SECRET" or is_private(value)
+    }
     for literal in _LITERAL.finditer(text):
         raw, is_key = literal[1], literal[2] is not None
         value = json.loads(f'"{raw}"', strict=False) if "\\" in raw else raw
