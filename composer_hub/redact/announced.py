@@ -39,7 +39,7 @@ _CODES = (
     r"|(?:code|código|codice|codigo) (?:de|di) (?:la |del? )?(?:v[eé]rifi\w+|confirma\w+|s[eé]curi\w+|segur\w+|acc[eè]s\w*|porte|puerta|sicurezza)"  # noqa: E501
     r"|(?:verifizierungs|bestätigungs|einmal|sicherheits|zugangs)-?code|код (?:подтверждения|доступа)|验证码|驗證碼|認証コード|인증번호"  # noqa: E501
 )
-_CODE_NOUN = re.compile(rf"(?<![^\W\d_])(?:{_CODES})(?![a-z])")
+_CODE_NOUN = re.compile(rf"(?<![^\W\d_])(?:{_CODES})(?![a-z]|-[a-z])")  # no part of a path such as pin-resolution
 _TOLD_CODE_NOUN = re.compile(
     rf"(?<![^\W\d_])(?:{_CODES}|second factor|2fa|mfa|authenticator|codes? (?:for|to|of) the|codes(?=: )|code de|código de|codice di"  # noqa: E501
     r"|(?:phone|app|token) shows?|(?:opens|apre|öffnet|abre|ouvre|åpnes) (?:with|con|mit|com|avec|med)"

@@ -32,7 +32,7 @@ _DUMMY = re.compile(
     r"|(?i:(?<![a-z])(?:your|my|sample|fake|not[_-]?a|todo|some|the|test|dev|local|default|super)[_-]?"
     r"(?:real|secret|token|pass|key|api|auth|client|access|fake|todo)|(?<![a-z])(?:fake|todo|foobar|your)(?![a-z]))"
     r"|\.\.\.|\u2026|\*\*\*|xxxxx|XXXXX|xxxx\b|XXXX\b|<[a-z]|\$\{|\{\{|%\(|%s(?![A-Za-z0-9])|\$\((?=[\w./-]+[ )])|#\{"
-    r"|0123456789|123456789|(?<!\d)12345(?!\d)|(?i:eintragen|einsetzen|einfügen|ersetzen|rellenar|cambiar|remplac|inserire|sostitu|invullen|wpisz|zmień|put[ _-]your)|abc\W?123(?:def|(?![A-Za-z0-9]))|A-Za-z|\[a-z0|[\ue000-\uf8ff]|\Ahunter2\Z|\A(?i:passwor[dt])\w{0,3}\Z|\.sig(?:nature)?\Z|\A2-?(?:FA|[Ff]actor)|_2fa\Z|\w\.\*\w|[_-]123\Z|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"  # noqa: E501
+    r"|0123456789|123456789|(?<!\d)12345(?!\d)|(?i:eintragen|einsetzen|einfügen|ersetzen|rellenar|cambiar|remplac|inserire|sostitu|invullen|wpisz|zmień|put[ _-]your)|abc\W?123(?:def|(?![A-Za-z0-9]))|A-Za-z|\[a-z0|[\ue000-\uf8ff]|\Ahunter2\Z|\A(?i:(?:new|old|current)?passwor[dt])\w{0,4}\Z|\.sig(?:nature)?\Z|\A2-?(?:FA|[Ff]actor)|_2fa\Z|\w\.\*\w|[_-]123\Z|abcdefgh|deadbeef|qwertyui|aaaaaa|0000000"  # noqa: E501
 )
 _EXAMPLE_KEYS = words("example keys")
 _RUNS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -58,7 +58,8 @@ KINDS = (
     _kind(
         "version",
         r"""
-          v?\d+(?:\.\d+)+(?:-[a-z][\w.]*)?\** | v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)? | HTTP/\d.*
+          [\^~<>=]{1,2}\d.* | v?\d+(?:\.\d+)+@[0-9a-f]{7,40}             # ^1.7.0-rc.5, v2.2.1@29824e6
+        | v?\d+(?:\.\d+)+(?:-[a-z][\w.]*)?\** | v?\d+\.\d+\.\d+(?:[-+][\w.+-]*)? | HTTP/\d.*
         | [a-z][\w.]*-v?\d+\.\d+(?:\.\d+)* | [A-Za-z][A-Za-z_-]*[-_/.:]v\d{1,2}
         """,
     ),
@@ -110,14 +111,23 @@ KINDS = (
     ),
     _kind(
         "type",
-        r"\[[\w.\"-]+\] | (?:Uint|Int|Float|Big)\w*Array[,;]? | \(\w{1,12} | (?:a11y|i18n|l10n)\w+",
+        r"""
+          \[[\w.\"-]+\] | (?:Uint|Int|Float|Big)\w*Array[,;]? | \(\w{1,12} | (?:a11y|i18n|l10n)\w+
+        | [A-Z][A-Za-z]*<[\w,<>\[\]|]*>?[;,)]*                           # Fn<Options>;
+        """,
     ),
     _kind(
         "expression",
         r"""
           !{1,2}(?=\w*[A-Z.?])[a-z]+(?:[A-Z][a-z]+)*(?:\??\.[a-z]\w*)*\(?\)?[;,)]*  # !hasActiveMapping, !user.isActive)
+        | [)}\]]{1,4}[.,;][a-z]*\(?                                      # }).optional(
         | [{(\[]{1,2}\s*[a-z][A-Za-z]*[,})\]]* | \.{3}[a-z]\w*                   # {error, ...rest
         """,
+        is_worded=True,
+    ),
+    _kind(
+        "markup",
+        r"[A-Za-z]+\*{1,2} | [A-Za-z]+\]\(.*",  # Hashing**, Reset](#link)
         is_worded=True,
     ),
     _kind(

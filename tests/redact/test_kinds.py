@@ -17,7 +17,7 @@ EXAMPLES = {
     "public key": (("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5", "0x1f"), ("0xK9vQ2m!t",)),
     "id": (("ABC-123", "DC_kwDONvxy6M4BDPeZ"), ("Abc-123!",)),
     "quantity": (("120ms", "2024-06-01T10:00", "\x1b[0;32mok"), ("12Qv!80mx",)),
-    "version": (("v1.2.3-rc.1", "node-v20.1"), ("v1.Kq9x!",)),
+    "version": (("v1.2.3-rc.1", "node-v20.1", "^1.7.0-rc.5", "v2.2.1@29824e69f5"), ("v1.Kq9x!",)),
     "address": (("ann@build.example.org", "cache.internal.dev"), ("ann@Kq9x!",)),
     "path": (("src/auth/password.py", "C:\\Users"), ("Kq9/x2Vm/t8!",)),
     "path of a project": (
@@ -28,8 +28,12 @@ EXAMPLES = {
     "flag": (("--with-token", "Ctrl+Shift+P"), ("--Kq9x!",)),
     "assignment": (("TOKEN=$1", "key=my_value"), ("token=Kq9x!",)),
     "attribute": (("minLength={8", "eyebrow="), ("bXktc2VjcmV0LXZhbHVl=", "eyebrow9!=")),
-    "type": (("Uint8Array", "[token]"), ("Uint8!Kq9x",)),
-    "expression": (("!hasActiveMapping", "{error", "!user.isActive)"), ("!Kq9xVm2t", "!brunnen7kresse")),
+    "type": (("Uint8Array", "[token]", "CheckFn<Options>;"), ("Uint8!Kq9x",)),
+    "expression": (
+        ("!hasActiveMapping", "{error", "!user.isActive)", "}).optional("),
+        ("!Kq9xVm2t", "!brunnen7kresse"),
+    ),
+    "markup": (("Hashing**", "Reset](#on-password-reset)"), ("Vm2t9**",)),
     "pattern": (("605|and", "from_pkcs1_pem|\u2026|fn"), ("Kq9x|Vm2t!",)),
     "algorithm": (("pbkdf2-sha256", "aes_256_gcm"), ("sha!Kq9x256",)),
 }
