@@ -144,6 +144,8 @@ MIN_SALT = 48
 _RUN = re.compile(r"[A-Za-z0-9+=]{12,}")
 _IDS = frozenset(words("prefixes of ids"))
 _NUMBER = re.compile(r"\d[\d -]*[#*]?")
+MIN_SENTENCE = 10
+"""Characters of languages without spaces that no one types as a password."""
 _GIVEN_ID = re.compile(r"([a-z]{2,9})_[A-Za-z0-9]{16,60}")
 _ASIAN = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 
@@ -157,6 +159,8 @@ def what_is(value: str) -> str:
     if (given := _GIVEN_ID.fullmatch(value)) and given[1] in _IDS:
         return "id"
     # A particle or the rest of a sentence follows a word without a space: `v0.11.0에서`.
+    if len(_ASIAN.findall(value)) >= MIN_SENTENCE:
+        return "sentence"
     asian = _ASIAN.search(value)
     head = value[: asian.start()] if asian else ""
     return "sentence" if head and (head.isalpha() or what_is(head)) else ""

@@ -50,6 +50,7 @@ KINDS = (
         "quantity",
         r"""
           [~<>]?\d[\d.,]*(?:[kKMGT]?i?[Bb]?|[mnµμu]?s?|min|h|%|px|x|/\w{1,6})
+        | \d{1,5}\ [A-Za-z]{2,}                           # 12 files
         | \d{4}-\d\d-\d\d(?:[T ].*)?                      # a date
         | \#[0-9a-fA-F]{3,8};?                            # a color
         | (?:\x1b|\\e|\\033|\\x1b|\\u001b)?\[\d[\d;]*m.*  # the code of a color in a terminal
@@ -74,6 +75,7 @@ KINDS = (
         r"""
           (?:[\w.-]+/)+[\w.-]+\.[a-z][a-z0-9]{1,4} | (?:[\w.-]+/)+\.\w{2,12} | (?:[a-z][\w.-]*/){3,}[\w.-]*
         | [\w-]+\.(?:png|jpe?g|svg|pdf|js|css|html|md|py|json|ya?ml|pem|pub|crt)
+        | [a-z][\w-]*\.(?:sh|[jt]sx?|go|rs|rb|java|kt|sql|toml|txt|log|ini|cfg|conf|xml|csv|zip|gz)
         | [A-Za-z]:[/\\].* | \d{2,5}/[\w/-]* | [A-Z]?[a-z]+(?:/[A-Z]?[a-z]+)+
         """,
     ),

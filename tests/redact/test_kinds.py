@@ -16,10 +16,10 @@ EXAMPLES = {
     "digest": (("h1:bqBk3QOWi1qPPnjTvrYaFuBm", f"Linux-node-{HEX}"), ("Ha5h:bqBk3QOWi1qP",)),
     "public key": (("ssh-ed25519 AAAAC3NzaC1lZDI1NTE5", "0x1f"), ("0xK9vQ2m!t",)),
     "id": (("ABC-123", "DC_kwDONvxy6M4BDPeZ"), ("Abc-123!",)),
-    "quantity": (("120ms", "2024-06-01T10:00", "\x1b[0;32mok"), ("12Qv!80mx",)),
+    "quantity": (("120ms", "2024-06-01T10:00", "\x1b[0;32mok", "12 files"), ("12Qv!80mx",)),
     "version": (("v1.2.3-rc.1", "node-v20.1", "^1.7.0-rc.5", "v2.2.1@29824e69f5"), ("v1.Kq9x!",)),
     "address": (("ann@build.example.org", "cache.internal.dev"), ("ann@Kq9x!",)),
-    "path": (("src/auth/password.py", "C:\\Users"), ("Kq9/x2Vm/t8!",)),
+    "path": (("src/auth/password.py", "C:\\Users", "download_sftp.sh"), ("Kq9/x2Vm/t8!",)),
     "path of a project": (
         ("src/routes/invite.$token.tsx", "node_modules/.pnpm/better-auth@*/dist"),
         ("Qm9@vK2x8ZtR4pLw7sYn/bA.tx",),
