@@ -117,7 +117,7 @@ def ingest(
     needs_hub = publication.repo or any(source.startswith("hf://") for source in sources)
     destination = publication.destination if needs_hub else None
     folder = stage.memory_folder(destination, publication.repo)
-    asked = models.open(folder)
+    asked = models.open(folder, out.note)
     sharding = spread.sharding(out, destination, folder, chosen.workers)
 
     def read() -> stage.Ingested:

@@ -1,4 +1,5 @@
-"""The options that name models to pay for: a judge of hints, a critic of turns, and a writer of statements."""
+"""The options that name models to pay for: a judge of hints, a critic of turns, and a writer of statements;
+and the one that reads what redaction left, on this machine."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from typing import Any
 
 import click
 
-from composer_hub import exits
+from composer_hub import exits, extras
+from composer_hub.hub import destination
 
 
 @dataclass(frozen=True)
@@ -22,9 +24,13 @@ class Models:
     judge_max_usd: float | None
     critic: str | None
     critic_max_usd: float | None
+    reader: str | None = None
 
-    def open(self, folder: Path) -> dict[str, Any]:
-        """Return the judge and the critic, with their ledgers and caches in a folder."""
+    def open(self, folder: Path, say: Callable[[str], object]) -> dict[str, Any]:
+        """Return the judge and the critic, with their ledgers and caches in a folder, and the reader."""
+        return {**self._paid(folder), "reader": opened_reader(self.reader, say) if self.reader else None}
+
+    def _paid(self, folder: Path) -> dict[str, Any]:
         if not self.judge and not self.critic:
             return {"judge": None, "critic": None}  # the import takes as long as a run with nothing new
         from composer_hub.replay import critic_of, judge_of
@@ -35,6 +41,17 @@ class Models:
         }
 
 
+def opened_reader(name: str, say: Callable[[str], object]) -> Any:
+    """Return the reader that --reader names: `hf:` and a model of the Hub, or a folder."""
+    if not name.startswith("hf:") or name == "hf:":
+        raise exits.UsageError(f"--reader {name}: write hf:ORG/MODEL, such as hf:openai/privacy-filter, or hf:FOLDER.")
+    extras.need("--reader", "train", "torch", "transformers")
+    from composer_hub.integrations.token_classifier import open_tagger
+    from composer_hub.redact.reader import Reader
+
+    return Reader(open_tagger(destination("hub"), name.removeprefix("hf:")), say)
+
+
 def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Add the options and pass them as `models`."""
 
@@ -42,6 +59,7 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
     @click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset.")
     @click.option("--critic", metavar="URL#MODEL", help="Model that finds poor turns that no tool refused.")
     @click.option("--critic-max-usd", type=float, help="Cap on the critic's cost, over all runs into this dataset.")
+    @click.option("--reader", metavar="hf:ORG/MODEL", help="Model for token classification that reads after the rules.")
     @functools.wraps(command)
     def with_models(
         *args: Any,
@@ -49,9 +67,10 @@ def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
         judge_max_usd: float | None,
         critic: str | None,
         critic_max_usd: float | None,
+        reader: str | None,
         **kwargs: Any,
     ) -> Any:
-        models = Models(judge, judge_max_usd, critic, critic_max_usd)
+        models = Models(judge, judge_max_usd, critic, critic_max_usd, reader)
         return command(*args, models=models, **kwargs)
 
     return with_models

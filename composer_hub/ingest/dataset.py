@@ -133,7 +133,13 @@ def viewer_files(traces: Iterable[Trace], folder: Path) -> dict[str, Path]:
 
 
 def trace_card(
-    repo: str, license: str, numbers: dict[str, Any], *, redacted: bool, sessions: Mapping[str, Path] | None = None
+    repo: str,
+    license: str,
+    numbers: dict[str, Any],
+    *,
+    redacted: bool,
+    sessions: Mapping[str, Path] | None = None,
+    reader: str = "",  # the model that read what the rules left, with its commit
 ) -> Card:
     """Return the card of a trace dataset."""
     kept = ("traces", "steps", "messages", "calls", "error_sites", "error_sites_by_kind", "error_sites_by_blame",
@@ -151,7 +157,7 @@ def trace_card(
         holes={
             "origin": "Sessions of coding agents, read by composer_hub from the logs that their harnesses write."
             + _audit(numbers),
-            "redaction": _redaction(numbers) if redacted else _NOT_REDACTED,
+            "redaction": _redaction(numbers, reader) if redacted else _NOT_REDACTED,
         },
     )
 
@@ -173,13 +179,15 @@ def _audit(numbers: dict[str, Any]) -> str:
 _NOT_REDACTED = "**These traces were not redacted.** Keep the dataset private."
 
 
-def _redaction(numbers: dict[str, Any]) -> str:
+def _redaction(numbers: dict[str, Any], reader: str) -> str:
     """Return the card's paragraph on redaction."""
     counts = ", ".join(f"{kind} {number:,}" for kind, number in numbers["redactions_by_kind"].items()) or "nothing"
     text = (
         "Secrets and personal data were replaced by placeholders such as `[EMAIL_3]`, the same one for the same value "
         f"in every row (rule set `{rules_digest()}`): {counts}."
     )
+    if reader:
+        text += f" What the rules left was read by the model `{reader}`."
     if numbers["unredacted"]:
         text += f" **Traces of earlier versions that were not: {numbers['unredacted']:,}.** Keep the dataset private."
     return text

@@ -16,6 +16,7 @@ from composer_hub.errors.find import find_errors
 from composer_hub.hints.writers import write_hints, writers_named
 from composer_hub.records import Trace
 from composer_hub.redact import Redactor, without_tokens_of_changed_text
+from composer_hub.redact.reader import Reader
 from composer_hub.session import Session
 
 DEFAULT_WRITERS = "hindsight,quoted"
@@ -56,6 +57,14 @@ class Preparation:
             return trace
         before = self.redactor.report.counts.copy()
         clean = self.redactor.without_secrets(trace, secrets)
+        return _counted(trace, clean, self.redactor.report.counts - before)
+
+    def read_by(self, reader: Reader, trace: Trace) -> Trace:
+        """Return a redacted trace without what a reader finds in it."""
+        if self.redactor is None:
+            return trace
+        before = self.redactor.report.counts.copy()
+        clean = self.redactor.without_found(trace, reader.found(trace))
         return _counted(trace, clean, self.redactor.report.counts - before)
 
 

@@ -68,6 +68,7 @@ from composer_hub.redact import (
     refuse_leaks,
     rules_digest,
 )
+from composer_hub.redact.reader import Reader
 from composer_hub.shards import Plans, Sharding
 
 _LAYOUT = 5
@@ -116,16 +117,17 @@ def ingest(
     repo: str = "",
     judge: Judge | None = None,
     critic: Critic | None = None,
+    reader: Reader | None = None,
     on_file: Callable[[str, int], None] = lambda path, num_files: None,
     sharding: Sharding | None = None,
 ) -> Ingested:
     """Read sessions and return the traces of the next version of `repo`.
 
     `destination` is needed for `hf://` paths and to publish. `judge` writes the hints that no earlier writer has
-    written. `on_file` is called after each file with its path and the number of files. With `sharding`, shards of the
-    files are read by its executor; the result is the same.
+    written. `reader` reads what redaction left. `on_file` is called after each file with its path and the number of
+    files. With `sharding`, shards of the files are read by its executor; the result is the same.
     """
-    return Ingested(paths, options, destination, repo, judge, critic, on_file, sharding)
+    return Ingested(paths, options, destination, repo, judge, critic, reader, on_file, sharding)
 
 
 def memory_folder(destination: Destination | None, repo: str) -> Path:
@@ -153,10 +155,13 @@ class Ingested:
         repo: str,
         judge: Judge | None,
         critic: Critic | None,
+        reader: Reader | None,
         on_file: Callable[[str, int], None],
         sharding: Sharding | None = None,
     ) -> None:
-        self.options, self.repo, self.judge, self.critic = options, repo, judge, critic
+        if reader is not None and not options.redact:
+            raise exits.UsageError("--reader reads what redaction left: leave --no-redact or --reader out.")
+        self.options, self.repo, self.judge, self.critic, self.reader = options, repo, judge, critic, reader
         self._destination = destination
         self._memory = memory_folder(destination, repo)
         self.decisions = Decisions(self._memory / "review.jsonl")
@@ -185,6 +190,9 @@ class Ingested:
         self._store(self._traces_read())
         if self._secrets:
             self._store(self._settled())
+        if reader is not None and self._new_ids:
+            reader.announce(self._spooled())
+            self._store(self._read_again(reader))
         self._reading.raise_if_nothing_read()
         if not repo:
             self._plans.forget()
@@ -271,6 +279,7 @@ class Ingested:
     def _read_options(self) -> ReadOptions:
         options = self.options
         models = [model.model if model else "" for model in (self.judge, self.critic)]
+        models += [self.reader.id] if self.reader else []
         shape = {name: getattr(options, name) for name in _SHAPING}
         return ReadOptions(
             format=options.format,
@@ -340,6 +349,12 @@ class Ingested:
             return map(self._without_secrets, self._spooled())
         clean = self._shards.replace(self._spool, self._offsets, self._prepare, self._secrets)
         return map(self._numbering.number, clean)
+
+    def _read_again(self, reader: Reader) -> Iterator[Trace]:
+        """Yield the traces of the spool without what the reader finds in them."""
+        for trace in self._spooled():
+            clean = self._prepare.read_by(reader, trace)
+            yield clean if self._numbering is None else self._numbering.number(clean)
 
     def _without_secrets(self, trace: Trace) -> Trace:
         """Replace what any session of the run gave away."""
@@ -439,12 +454,17 @@ class Ingested:
         if self.options.scan or (self.options.scan is None and find_kingfisher()):
             refuse_leaks(json.dumps(to_row(trace), ensure_ascii=False) for trace in self.traces())
         config = {name: getattr(self.options, name) for name in ("redact", "writers", "text_rules")}
+        if self.reader:
+            config["reader"] = self.reader.id
         # The paths of the files stay on this machine.
         files = stable_id(sorted(entry["digest"] for entry in self._manifest.values()))
         lineage = Lineage(tuple(self._parents()), config, {"files": files, "numbers": numbers})
         folder = Path(self._scratch.name) / "sessions"
         sessions = viewer_files(self.traces(), folder) if self.options.viewer and self.options.redact else {}
-        card = trace_card(self.repo, self.options.license, numbers, redacted=self.options.redact, sessions=sessions)
+        reader = self.reader.id if self.reader else ""
+        card = trace_card(
+            self.repo, self.options.license, numbers, redacted=self.options.redact, sessions=sessions, reader=reader
+        )
         return trace_tables(self.traces), card, lineage
 
     def _check(self, numbers: Mapping[str, Any], *, public: bool) -> None:

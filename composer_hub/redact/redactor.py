@@ -163,6 +163,12 @@ class Redactor:
 
         return replace(map_named(trace, settle), redaction=self._digest), known.learned
 
+    def without_found(self, trace: Trace, found: Iterable[Replacement]) -> Trace:
+        """Replace what a judge or a reader found in a redacted trace, wherever it is a whole word."""
+        known = self._known()
+        known.add_words(one for one in found if self._replaces(one[0], one[1]))
+        return map_named(trace, lambda text, name: known.without_values(text, self.report.counts))
+
     def without_secrets(self, trace: Trace, secrets: Mapping[str, str]) -> Trace:
         """Replace values that other traces of the run gave away."""
         known = self._known()

@@ -166,6 +166,13 @@ class KnownValues:
         if password and not any(c.isspace() for c in password):
             self.learn("SECRET", password, alone=True)
 
+    def add_words(self, values: Iterable[tuple[str, str, str]]) -> None:
+        """Replace these (label, value, rule) wherever they are whole words."""
+        self._needles = None
+        for label, value, rule in values:
+            for spelling in {value, json.dumps(value)[1:-1], json.dumps(value, ensure_ascii=False)[1:-1]}:
+                self._names.setdefault(spelling, Known(value, label, rule))
+
     def _add(self, known: Known) -> None:
         self._needles = None
         for spelling in {spelling.lower() for spelling in _spellings(known.value)}:
