@@ -16,7 +16,12 @@ from composer_hub.output import Output
 from composer_hub.redact import Decisions, Sample, find_kingfisher
 
 _KEYS = "k keep it as it is   d or Enter: replace it   a: replace all of this rule   q: stop, publish nothing"
+_SUGGESTION_KEYS = (
+    "k or Enter: keep it as it is   d: replace it   a: replace all that are left   q: stop, publish nothing"
+)
 _MAX_RULES = 12
+MAX_SUGGESTIONS = 60
+"""Suggestions of the learned judge in one review, the likeliest first."""
 
 
 def check_review(out: Output, *, public: bool, review: bool, yes: bool) -> bool:
@@ -37,9 +42,11 @@ def check_review(out: Output, *, public: bool, review: bool, yes: bool) -> bool:
 def ask(
     samples: Iterable[Sample], decisions: Decisions, read_key: Callable[[], str] = click.getchar, width: int = 100
 ) -> bool:
-    """Show each undecided sample; return whether any value is to be kept."""
+    """Show each undecided sample, then what the learned judge suggests; return whether a decision changes the rows."""
     undecided = sorted((s for s in samples if s.placeholder not in decisions), key=lambda s: (s.label, s.rule))
-    groups = [(rule, list(group)) for rule, group in groupby(undecided, key=lambda s: (s.label, s.rule))]
+    replaced = [s for s in undecided if not s.is_suggestion]
+    groups = [(rule, list(group)) for rule, group in groupby(replaced, key=lambda s: (s.label, s.rule))]
+    suggested = sorted((s for s in undecided if s.is_suggestion), key=lambda s: -s.probability)
     any_kept = False
     for number, ((label, rule), group) in enumerate(groups, start=1):
         rest = False
@@ -54,16 +61,35 @@ def ask(
             rest = rest or key == "a"
             decisions.add(sample, keep=key == "k")
             any_kept = any_kept or key == "k"
-    return any_kept
+    return _ask_suggested(suggested[:MAX_SUGGESTIONS], decisions, read_key, width) or any_kept
 
 
-def _key(read_key: Callable[[], str]) -> str:
+def _ask_suggested(samples: list[Sample], decisions: Decisions, read_key: Callable[[], str], width: int) -> bool:
+    """Show what the learned judge would replace; it stays unless the person says otherwise."""
+    any_accepted = rest = False
+    for number, sample in enumerate(samples, start=1):
+        if not rest:
+            kind = "a secret" if sample.label == "SECRET" else "personal data"
+            sure = f"{sample.probability:.0%}"
+            click.echo(f"\nNot replaced: perhaps {kind} ({sure}, {number} of {len(samples)} suggestions)", err=True)
+            click.echo(shown(sample, width), err=True)
+            click.echo(click.style(_SUGGESTION_KEYS, dim=True), err=True)
+        key = "d" if rest else _key(read_key, enter="k")
+        if key == "q":
+            raise exits.Refused("Stopped in the review: nothing was published. The decisions so far are kept.")
+        rest = rest or key == "a"
+        decisions.add(sample, keep=key == "k")
+        any_accepted = any_accepted or key != "k"
+    return any_accepted
+
+
+def _key(read_key: Callable[[], str], enter: str = "d") -> str:
     while True:
         key = read_key().lower()
         if key in ("\x03", "\x04", ""):
             return "q"
         if key in ("\r", "\n", " "):
-            return "d"
+            return enter
         if key in ("k", "d", "a", "q"):
             return key
 

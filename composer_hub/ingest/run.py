@@ -291,7 +291,9 @@ class Ingested:
             origins=self._origins,
             manifest=self._remembered_files(),
             # A new release may read the same file better.
-            version=stable_id(__version__, rules_digest(), shape, models, sorted(self.decisions.kept)),
+            version=stable_id(
+                __version__, rules_digest(), shape, models, sorted(self.decisions.kept), sorted(self.decisions.accepted)
+            ),
         )
 
     def _sharded(self, sharding: Sharding | None, read_options: ReadOptions) -> ShardedRun | None:
@@ -313,6 +315,7 @@ class Ingested:
                 exact=exact,
                 publisher=self.options.publisher,
                 kept=self.decisions.kept,
+                accepted=self.decisions.accepted,
                 strict=self.options.personal == "strict",
                 max_samples=_MAX_SAMPLES if self.options.review else 0,
             )

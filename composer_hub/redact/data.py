@@ -28,7 +28,7 @@ def _files(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _files(entry, f"{path}{entry.name}/")
-        elif entry.name.endswith((".py", ".txt")):
+        elif entry.name.endswith((".py", ".txt", ".npz")):
             yield path + entry.name, entry.read_bytes()
 
 

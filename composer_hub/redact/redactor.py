@@ -21,7 +21,7 @@ import hmac
 import json
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,9 @@ MAX_PIECE = 4_000_000
 """Characters that are searched at once; rules hold several copies of what they search."""
 
 
+JUDGE = "judge"
+"""The rule of what the learned judge finds."""
+
 _CODES = frozenset(("code", "recovery_code", "setting:code"))
 """Rules whose values are short, but stand alone."""
 
@@ -67,6 +70,21 @@ _PASSWORDS = (
 )
 _MIXED = re.compile(r"[^\W\d_]\W*\d|\d\W*[^\W\d_]")
 """Letters beside digits: a password that is recognized wherever it stands alone."""
+
+
+Judge = Callable[[Trace, float], Iterable[tuple[str, str, float]]]
+"""Return (value, label, probability) of what is private in a trace with at least a probability."""
+MIN_SUGGESTED = 0.35
+"""Probability from which `ingest --review` suggests a value."""
+MIN_STRICT = 0.5
+"""Probability from which `--personal strict` replaces a value."""
+
+
+def learned_judge(trace: Trace, threshold: float) -> Iterable[tuple[str, str, float]]:
+    """Ask the model of this package; numpy is loaded only now."""
+    from composer_hub.redact.judge_model import opinions
+
+    return opinions(trace, threshold)
 
 
 class RedactionError(exits.ComposerError, ValueError):
@@ -118,15 +136,19 @@ class Redactor:
         exact: Collection[str] = (),
         publisher: Publisher = NO_ONE,
         kept: Collection[str] = (),  # placeholders of values that a person looked at and that stay
-        strict: bool = False,  # also what may be personal data
+        accepted: Collection[str] = (),  # placeholders of suggestions that a person accepted
+        strict: bool = False,  # also what may be personal data, and what the learned judge takes for private
         max_samples: int = 0,  # of each rule, for a person to look at
+        judge: Judge = learned_judge,
     ) -> None:
+        self._judge = judge
         self.report = RedactionReport()
         self._salt = salt
         self.exact = tuple(sorted(set(exact), key=lambda value: (-len(value), value)))
         self._publisher = publisher
         self._finders = STRICT_FINDERS if strict else FINDERS
-        self._kept = frozenset(kept)
+        self._strict = strict
+        self._kept, self._accepted = frozenset(kept), frozenset(accepted)
         self._max_samples = max_samples
         self._num_samples: Counter[str] = Counter()
         self.samples: dict[str, Sample] = {}
@@ -161,7 +183,32 @@ class Redactor:
         def settle(text: str, name: str) -> str:
             return self._settle(self._without_joins(text, joins), name, known)
 
-        return replace(map_named(trace, settle), redaction=self._digest), known.learned
+        clean = replace(map_named(trace, settle), redaction=self._digest)
+        return self._judged(trace, clean), known.learned
+
+    def _judged(self, trace: Trace, clean: Trace) -> Trace:
+        """Ask the learned judge about what the rules left; replace what is certain or accepted, suggest the rest."""
+        if not (self._strict or self._accepted or self._max_samples):
+            return clean
+        texts: list[str] = []
+
+        def collect(text: str, name: str) -> str:
+            texts.append(text)
+            return text
+
+        map_named(clean, collect)
+        left = "\n".join(texts)
+        found: list[Replacement] = []
+        for value, label, probability in self._judge(trace, MIN_SUGGESTED):
+            if value not in left or _is_also_a_word(value, left) or not self._replaces(label, value):
+                continue
+            placeholder = self.placeholder(label, value)
+            if (self._strict and probability >= MIN_STRICT) or placeholder in self._accepted:
+                found.append((label, value, JUDGE))
+                self._sample(label, JUDGE, left, value)
+            elif self._max_samples:
+                self.samples[placeholder] = Sample.of(label, JUDGE, placeholder, left, value, probability)
+        return self.without_found(clean, found) if found else clean
 
     def without_found(self, trace: Trace, found: Iterable[Replacement]) -> Trace:
         """Replace what a judge or a reader found in a redacted trace, wherever it is a whole word."""
@@ -323,6 +370,11 @@ class Redactor:
             self._cached_chars = len(text)
         self._cache[key] = answer
         return answer
+
+
+def _is_also_a_word(value: str, text: str) -> bool:
+    """Tell a capitalized word that the text also has in lower case: it would go wherever a sentence begins with it."""
+    return value.isalpha() and value.istitle() and bool(re.search(rf"\b{value.lower()}\b", text))
 
 
 def _fitted(joins: Iterable[Join]) -> Iterator[Join]:

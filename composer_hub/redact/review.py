@@ -25,14 +25,19 @@ class Sample:
     before: str
     value: str
     after: str
+    probability: float = 1.0  # below 1, it is a suggestion of the learned judge and was not replaced
+
+    @property
+    def is_suggestion(self) -> bool:
+        return self.probability < 1
 
     @classmethod
-    def of(cls, label: str, rule: str, placeholder: str, text: str, value: str) -> Sample:
+    def of(cls, label: str, rule: str, placeholder: str, text: str, value: str, probability: float = 1.0) -> Sample:
         """Return the sample of the first occurrence in a text."""
         at = text.find(value)
         start, end = (at, at + len(value)) if at >= 0 else (0, 0)
         before, after = (text[max(0, start - AROUND) : start], text[end : end + AROUND]) if at >= 0 else ("", "")
-        return cls(label, rule, placeholder, before, value, after)
+        return cls(label, rule, placeholder, before, value, after, min(probability, 0.999) if probability < 1 else 1.0)
 
 
 class Decisions:
@@ -40,27 +45,36 @@ class Decisions:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._keeps: dict[str, bool] = {}
+        self._decided: dict[str, str] = {}  # keep, deny or accept (a suggestion), by placeholder
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         for line in lines:
             try:
                 entry = json.loads(line)
-                self._keeps[entry["placeholder"]] = entry["decision"] == "keep"
+                self._decided[entry["placeholder"]] = entry["decision"]
             except (ValueError, KeyError, TypeError):
                 continue  # a line that a crash cut off is asked again
 
     @property
     def kept(self) -> frozenset[str]:
         """The placeholders of values that stay as they are."""
-        return frozenset(placeholder for placeholder, keeps in self._keeps.items() if keeps)
+        return self._with("keep")
+
+    @property
+    def accepted(self) -> frozenset[str]:
+        """The placeholders of suggestions that are replaced from now on."""
+        return self._with("accept")
+
+    def _with(self, decision: str) -> frozenset[str]:
+        return frozenset(placeholder for placeholder, decided in self._decided.items() if decided == decision)
 
     def __contains__(self, placeholder: str) -> bool:
-        return placeholder in self._keeps
+        return placeholder in self._decided
 
     def add(self, sample: Sample, *, keep: bool) -> None:
         """Remember a decision at once."""
-        self._keeps[sample.placeholder] = keep
-        entry = {"placeholder": sample.placeholder, "rule": sample.rule, "decision": "keep" if keep else "deny"}
+        decision = "keep" if keep else "accept" if sample.is_suggestion else "deny"
+        self._decided[sample.placeholder] = decision
+        entry = {"placeholder": sample.placeholder, "rule": sample.rule, "decision": decision}
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
         with os.fdopen(descriptor, "a", encoding="utf-8") as file:

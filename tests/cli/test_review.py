@@ -20,9 +20,24 @@ TRACE = Trace("t", "x", "s", (Message("user", f"set API_TOKEN={VALUE} and mail j
 
 
 def samples() -> list[Sample]:
-    redactor = Redactor(SALT, max_samples=3)
+    redactor = Redactor(SALT, max_samples=3, judge=lambda trace, threshold: ())
     redactor.trace(TRACE)
-    return list(redactor.samples.values())
+    return [sample for sample in redactor.samples.values() if not sample.is_suggestion]
+
+
+def unsure(trace: Trace, threshold: float) -> list[tuple[str, str, float]]:
+    """A judge who is sure of one value, doubts another, and would take one that the rules have taken."""
+    assert threshold < 0.5
+    return [("heron", "PERSONAL", 0.9), ("Falcon1402", "SECRET", 0.4), (VALUE, "SECRET", 0.99)]
+
+
+QUIET = Trace("t", "x", "s", (Message("user", f"API_TOKEN={VALUE}, then Falcon1402 for heron"),), ())
+
+
+def suggestions() -> list[Sample]:
+    redactor = Redactor(SALT, max_samples=3, judge=unsure)
+    redactor.trace(QUIET)
+    return [sample for sample in redactor.samples.values() if sample.is_suggestion]
 
 
 def keys(typed: str) -> Callable[[], str]:
@@ -72,3 +87,44 @@ def test_public_rows_need_a_review_or_yes() -> None:
     assert not check_review(Output("quiet"), public=True, review=False, yes=True)
     with pytest.raises(exits.UsageError, match="needs a terminal"):
         check_review(Output("quiet"), public=False, review=True, yes=False)
+
+
+def test_what_the_judge_doubts_is_suggested_and_not_replaced() -> None:
+    redactor = Redactor(SALT, max_samples=3, judge=unsure)
+    assert "Falcon1402 for heron" in redactor.trace(QUIET).messages[0].content
+    assert {(s.value, s.probability) for s in suggestions()} == {("heron", 0.9), ("Falcon1402", 0.4)}
+
+
+def test_a_suggestion_stays_unless_it_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "review.jsonl"
+    assert ask(suggestions(), Decisions(path), keys("\rd"))  # the likeliest comes first
+    decisions = Decisions(path)
+    text = (
+        Redactor(SALT, kept=decisions.kept, accepted=decisions.accepted, judge=unsure).trace(QUIET).messages[0].content
+    )
+    assert "heron" in text
+    assert "Falcon1402" not in text
+    assert not ask(suggestions(), Decisions(path), keys(""))
+
+
+def test_strict_replaces_what_the_judge_is_sure_of() -> None:
+    redactor = Redactor(SALT, strict=True, judge=unsure)
+    text = redactor.trace(QUIET).messages[0].content
+    assert "heron" not in text
+    assert "Falcon1402" in text
+    assert redactor.report.to_dict()["by_rule"]["judge"] == 1
+    kept = Redactor(SALT, strict=True, judge=unsure, kept=[redactor.placeholder("PERSONAL", "heron")])
+    assert "heron" in kept.trace(QUIET).messages[0].content
+
+
+def test_a_word_that_begins_a_sentence_is_no_suggestion() -> None:
+    trace = Trace("t", "x", "s", (Message("user", "Heron came. The heron left. Bittern stayed."),), ())
+    redactor = Redactor(SALT, strict=True, judge=lambda trace, at: [(w, "PERSONAL", 0.9) for w in ("Heron", "Bittern")])
+    assert "Heron came. The heron left. [PERSONAL_" in redactor.trace(trace).messages[0].content
+
+
+def test_nobody_asks_the_judge_without_review_and_strict() -> None:
+    def never(trace: Trace, threshold: float) -> list[tuple[str, str, float]]:
+        raise AssertionError("asked")
+
+    Redactor(SALT, judge=never).trace(QUIET)

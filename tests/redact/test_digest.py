@@ -15,7 +15,9 @@ from composer_hub.redact import rules_digest
 from composer_hub.redact.data import digest
 
 PACKAGE = Path(composer_hub.redact.__file__).parent
-RULES = sorted(path.relative_to(PACKAGE).as_posix() for end in ("py", "txt") for path in PACKAGE.rglob(f"*.{end}"))
+RULES = sorted(
+    path.relative_to(PACKAGE).as_posix() for end in ("py", "txt", "npz") for path in PACKAGE.rglob(f"*.{end}")
+)
 
 
 @pytest.fixture
