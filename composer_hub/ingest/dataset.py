@@ -17,7 +17,7 @@ from composer_hub.hub import Card, Table
 from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import StepRow, Trace, canonical_json, features_of, step_rows, to_row
-from composer_hub.redact import DROPPED_COLUMNS, rules_digest
+from composer_hub.redact import DROPPED_COLUMNS, judge_digest, rules_digest
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -184,7 +184,7 @@ def _redaction(numbers: dict[str, Any], reader: str) -> str:
     counts = ", ".join(f"{kind} {number:,}" for kind, number in numbers["redactions_by_kind"].items()) or "nothing"
     text = (
         "Secrets and personal data were replaced by placeholders such as `[EMAIL_3]`, the same one for the same value "
-        f"in every row (rule set `{rules_digest()}`): {counts}."
+        f"in every row (rule set `{rules_digest()}`, learned judge `{judge_digest()}`): {counts}."
     )
     if reader:
         text += f" What the rules left was read by the model `{reader}`."

@@ -1,5 +1,6 @@
 """Traces in, traces without secrets and personal data out."""
 
+from composer_hub.redact.data import judge_digest
 from composer_hub.redact.numbering import Numbering
 from composer_hub.redact.own import dotenv_secrets, environment_secrets
 from composer_hub.redact.publisher import NO_ONE, Publisher, this_publisher
@@ -30,6 +31,7 @@ __all__ = [
     "drop_denied",
     "environment_secrets",
     "find_kingfisher",
+    "judge_digest",
     "need_kingfisher",
     "read_denylist",
     "refuse_leaks",

@@ -19,17 +19,24 @@ def digest(folder: Traversable = PACKAGE) -> str:
     """Return the digest of the source and data files in a folder and below."""
     hashed = hashlib.sha256()
     for name, content in sorted(_files(folder, "")):
-        # Git may check files out with other line ends.
-        hashed.update(f"{name}\0".encode() + hashlib.sha256(content.replace(b"\r\n", b"\n")).digest())
+        hashed.update(f"{name}\0".encode() + hashlib.sha256(content).digest())
     return hashed.hexdigest()[:16]
+
+
+def judge_digest() -> str:
+    """Return the digest of the learned judge's weights, a part of what `digest` covers."""
+    return hashlib.sha256((PACKAGE / "data" / "judge.npz").read_bytes()).hexdigest()[:16]
 
 
 def _files(folder: Traversable, path: str) -> Iterator[tuple[str, bytes]]:
     for entry in folder.iterdir():
         if entry.is_dir():
             yield from _files(entry, f"{path}{entry.name}/")
-        elif entry.name.endswith((".py", ".txt", ".npz")):
+        elif entry.name.endswith(".npz"):
             yield path + entry.name, entry.read_bytes()
+        elif entry.name.endswith((".py", ".txt")):
+            # Git may check text out with other line ends.
+            yield path + entry.name, entry.read_bytes().replace(b"\r\n", b"\n")
 
 
 def lines(name: str) -> list[str]:

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 import composer_hub.redact
-from composer_hub.redact import rules_digest
+from composer_hub.ingest.dataset import TraceCounts, numbers_of, trace_card
+from composer_hub.ingest.report import FileReport
+from composer_hub.redact import judge_digest, rules_digest
 from composer_hub.redact.data import digest
 
 PACKAGE = Path(composer_hub.redact.__file__).parent
@@ -29,7 +31,8 @@ def test_a_copy_has_the_same_digest_also_zipped_and_with_other_line_ends(copy: P
     assert digest(copy) == rules_digest()
     with zipfile.ZipFile(tmp_path / "redact.zip", "w") as file:
         for name in RULES:
-            file.writestr(name, (copy / name).read_bytes().replace(b"\n", b"\r\n"))
+            text = (copy / name).read_bytes()
+            file.writestr(name, text if name.endswith(".npz") else text.replace(b"\n", b"\r\n"))
     assert digest(zipfile.Path(tmp_path / "redact.zip")) == rules_digest()
 
 
@@ -48,6 +51,14 @@ def test_a_threshold_and_a_word_count(copy: Path, name: str, old: str, new: str)
     assert old in text
     (copy / name).write_text(text.replace(old, new))
     assert digest(copy) != rules_digest()
+
+
+def test_the_card_has_the_rules_and_the_weights_of_the_judge() -> None:
+    numbers = numbers_of(FileReport(), TraceCounts())
+    text = trace_card("me/traces", "mit", numbers, redacted=True, reader="hf:a/b@c").holes["redaction"]
+    assert f"`{rules_digest()}`" in text
+    assert f"`{judge_digest()}`" in text
+    assert "`hf:a/b@c`" in text
 
 
 def test_another_process_computes_the_same_digest() -> None:
