@@ -164,7 +164,7 @@ def _beginning(messages: Sequence[Message]) -> Iterator[Message]:
 
 def taken_by_rules(trace: Trace) -> frozenset[str]:
     """Return what the rules take from ordinary text: nobody has read it, so it is neither private nor ordinary."""
-    redactor = Redactor(b"judge", max_samples=1_000_000, judge=lambda trace, threshold: ())
+    redactor = Redactor(b"judge", max_samples=1_000_000)
     redactor.trace(trace)
     return frozenset(sample.value for sample in redactor.samples.values())
 

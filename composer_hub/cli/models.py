@@ -14,6 +14,7 @@ import click
 
 from composer_hub import exits, extras
 from composer_hub.hub import destination
+from composer_hub.redact.reader import Reader
 
 
 @dataclass(frozen=True)
@@ -47,7 +48,6 @@ def opened_reader(name: str, say: Callable[[str], object]) -> Any:
         raise exits.UsageError(f"--reader {name}: write hf:ORG/MODEL, such as hf:openai/privacy-filter, or hf:FOLDER.")
     extras.need("--reader", "train", "torch", "transformers")
     from composer_hub.integrations.token_classifier import open_tagger
-    from composer_hub.redact.reader import Reader
 
     return Reader(open_tagger(destination("hub"), name.removeprefix("hf:")), say)
 

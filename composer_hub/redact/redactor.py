@@ -80,13 +80,6 @@ MIN_STRICT = 0.5
 """Probability from which `--personal strict` replaces a value."""
 
 
-def learned_judge(trace: Trace, threshold: float) -> Iterable[tuple[str, str, float]]:
-    """Ask the model of this package; numpy is loaded only now."""
-    from composer_hub.redact.judge_model import opinions
-
-    return opinions(trace, threshold)
-
-
 class RedactionError(exits.ComposerError, ValueError):
     """A redaction input (map, denylist, scanner output) cannot be used."""
 
@@ -137,9 +130,9 @@ class Redactor:
         publisher: Publisher = NO_ONE,
         kept: Collection[str] = (),  # placeholders of values that a person looked at and that stay
         accepted: Collection[str] = (),  # placeholders of suggestions that a person accepted
-        strict: bool = False,  # also what may be personal data, and what the learned judge takes for private
+        strict: bool = False,  # also what may be personal data, and what the judge is sure of
         max_samples: int = 0,  # of each rule, for a person to look at
-        judge: Judge = learned_judge,
+        judge: Judge | None = None,  # asked about what the rules left: `judge_model.opinions`
     ) -> None:
         self._judge = judge
         self.report = RedactionReport()
@@ -188,7 +181,7 @@ class Redactor:
 
     def _judged(self, trace: Trace, clean: Trace) -> Trace:
         """Ask the learned judge about what the rules left; replace what is certain or accepted, suggest the rest."""
-        if not (self._strict or self._accepted or self._max_samples):
+        if self._judge is None:
             return clean
         texts: list[str] = []
 

@@ -20,7 +20,7 @@ TRACE = Trace("t", "x", "s", (Message("user", f"set API_TOKEN={VALUE} and mail j
 
 
 def samples() -> list[Sample]:
-    redactor = Redactor(SALT, max_samples=3, judge=lambda trace, threshold: ())
+    redactor = Redactor(SALT, max_samples=3)
     redactor.trace(TRACE)
     return [sample for sample in redactor.samples.values() if not sample.is_suggestion]
 
@@ -123,8 +123,7 @@ def test_a_word_that_begins_a_sentence_is_no_suggestion() -> None:
     assert "Heron came. The heron left. [PERSONAL_" in redactor.trace(trace).messages[0].content
 
 
-def test_nobody_asks_the_judge_without_review_and_strict() -> None:
-    def never(trace: Trace, threshold: float) -> list[tuple[str, str, float]]:
-        raise AssertionError("asked")
-
-    Redactor(SALT, judge=never).trace(QUIET)
+def test_a_redactor_without_a_judge_suggests_nothing() -> None:
+    redactor = Redactor(SALT, max_samples=3, strict=True)
+    redactor.trace(QUIET)
+    assert not any(sample.is_suggestion for sample in redactor.samples.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -13,6 +14,7 @@ import yaml
 
 from composer_hub import ingest
 from composer_hub.hub import Destination, NothingToPublish, PublishOptions, destination
+from composer_hub.redact.judge_model import opinions
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/harnesses/claude_code"
 OPTIONS = ingest.Options(workers=1, scan=False)
@@ -55,6 +57,15 @@ def test_a_run_with_nothing_new_reads_neither_files_nor_rows(sessions: Path, hub
     with pytest.raises(NothingToPublish, match=r"me/traces v1\.0\.0 already holds exactly these rows"):
         again.publish(PublishOptions())
     assert again.numbers() == numbers | {"read": 0, "unchanged": numbers["read"]}
+
+
+@pytest.mark.parametrize(("changed", "asks"), [({}, False), ({"review": True}, True), ({"personal": "strict"}, True)])
+def test_the_learned_judge_is_asked_for_a_review_and_by_strict_only(
+    changed: dict[str, Any], asks: bool, sessions: Path, hub: Destination
+) -> None:
+    redactor = run(sessions, hub, dataclasses.replace(OPTIONS, **changed))._prepare.redactor
+    assert redactor is not None
+    assert (redactor._judge is opinions) == asks
 
 
 def test_a_touched_file_is_unchanged_and_one_of_the_same_size_is_not(sessions: Path, hub: Destination) -> None:
