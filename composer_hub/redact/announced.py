@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
-from composer_hub.redact.judge import is_dummy, is_ordinary, is_uuid, looks_random
+from composer_hub.redact.judge import is_dummy, is_uuid, looks_random
 from composer_hub.redact.match import PLACEHOLDER, Span
 from composer_hub.redact.needles import trie
 from composer_hub.redact.settings import CODE, PASSWORD, is_setting_secret
@@ -114,7 +114,6 @@ def announced_secrets(text: str) -> Iterator[Span]:
             and len(value) >= 20
             and looks_random(value)
             and not is_uuid(value)
-            and not is_ordinary(value)
         ):
             start = match.start("quoted" if match["quoted"] else "bare")
             yield Span(start, start + len(value), "SECRET", "announced")

@@ -9,7 +9,7 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import lines, words
-from composer_hub.redact.judge import is_argument, is_ordinary, looks_like_password, looks_random
+from composer_hub.redact.judge import is_argument, looks_like_password, looks_random
 from composer_hub.redact.match import Span, Subject, is_accepted, matches, places
 from composer_hub.redact.settings import is_chosen_word, is_vocabulary
 
@@ -92,7 +92,7 @@ def command_secrets(subject: Subject) -> Iterator[Span]:
 
 
 def _is_given(value: str) -> bool:
-    return is_chosen_word(value) or (is_argument(value) and not is_vocabulary(value) and not is_ordinary(value))
+    return is_chosen_word(value) or (is_argument(value) and not is_vocabulary(value))
 
 
 def _is_command(text: str, at: int, end: int) -> bool:

@@ -20,7 +20,6 @@ from composer_hub.redact.judge import (
     is_argument,
     is_dummy,
     is_hex,
-    is_ordinary,
     is_private,
     is_secret,
     is_uuid,
@@ -374,13 +373,7 @@ def _answered(question: str, answer: str) -> Iterator[Join]:
 def _bare_token(mentioned: str, message: str) -> Iterator[Join]:
     """Yield a message that is nothing but a token, or the password that the person spoke of in the message before."""
     bare = message.strip().strip("`\"'")
-    if (
-        not 8 <= len(bare) <= 200
-        or PLACEHOLDER.search(bare)
-        or any(c.isspace() for c in bare)
-        or is_uuid(bare)
-        or is_ordinary(bare)
-    ):
+    if not 8 <= len(bare) <= 200 or PLACEHOLDER.search(bare) or any(c.isspace() for c in bare) or is_uuid(bare):
         return
     random = (
         bool(_BARE_TOKEN.fullmatch(bare)) and looks_random(bare) and not (is_hex(bare) and len(bare) in (_COMMIT, 64))
