@@ -97,7 +97,7 @@ def test_a_plain_line_has_no_hidden_character_at_all() -> None:
 
 PLACES = {
     "escaped": esc(HIDDEN),
-    "a link": anchor("/a", HIDDEN, "rel=x"),
+    "a link": anchor("/a", HIDDEN, rel="x"),
     "a table": table([HIDDEN], [[esc(HIDDEN)]]),
     "a diff": diff(f"+a{HIDDEN}\n-{HIDDEN}b"),
     "a card": markdown(f"# {HIDDEN}\n\n`{HIDDEN}` [{HIDDEN}](a '{NO_HALVES}') ![{HIDDEN}](b)\n\n    {HIDDEN}"),
