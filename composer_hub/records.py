@@ -371,7 +371,8 @@ R = TypeVar("R")
 
 def to_row(record: Any) -> dict[str, Any]:
     """Return the record as the row that goes to the Hub."""
-    return {name: _plain(getattr(record, name)) for name in _names_of(type(record))}
+    names = _names_of(type(record))  # type: ignore[arg-type]  # mypy does not see that a class is hashable
+    return {name: _plain(getattr(record, name)) for name in names}
 
 
 @functools.cache
