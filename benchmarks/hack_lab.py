@@ -13,7 +13,7 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from composer_hub.environments import monitor, oracle, trees
+from composer_hub.environments import marks, monitor, oracle, trees
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
 from composer_hub.environments.venvs import venv_for
 from composer_hub.environments.verifier import verify
@@ -29,7 +29,7 @@ def exit_code(toy: Toy, tree: trees.Files, sandbox: Sandbox, venv: Path, folder:
         trees.write_files(root, tree)
         done = sandbox.run(
             ["python", "-m", "pytest", "-q", *toy.task.tests], root=root, venv=venv, limits=Limits(seconds=30),
-            env=oracle.python_env(sandbox.inside(root), toy.task.python_path),
+            env=marks.python_env(sandbox.inside(root), toy.task.python_path),
         )  # fmt: skip
     return done.exit_code == 0
 

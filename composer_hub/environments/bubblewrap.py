@@ -90,6 +90,7 @@ class Bubblewrap:
                 limits=limits,
                 pass_fds=[passwd, *pass_fds],
                 begun=begun,
+                root=root,
             )
         except OSError as error:
             raise SandboxError(f"bwrap cannot start a command in {root} ({error}).") from error
@@ -128,6 +129,7 @@ def launch(
     pass_fds: Sequence[int] = (),
     cpus: int = 0,  # 0: all
     begun: float = 0.0,
+    root: Path | None = None,  # the work tree, whose growth is limited
 ) -> Completed:
     """Start bubblewrap with some mounts, limit its first process, and wait for the end of all of them."""
     info, info_end = os.pipe()
@@ -157,14 +159,20 @@ def launch(
         for number in (info_end, blocked, filtered, given):
             os.close(number)
     try:
-        return _supervised(started, info, go, limits, cpus, begun or time.monotonic())
+        return _supervised(started, info, go, limits, cpus, begun or time.monotonic(), root)
     finally:
         os.close(info)
         os.close(go)
 
 
 def _supervised(
-    started: subprocess.Popen[bytes], info: int, go: int, limits: Limits, cpus: int, begun: float
+    started: subprocess.Popen[bytes],
+    info: int,
+    go: int,
+    limits: Limits,
+    cpus: int,
+    begun: float,
+    root: Path | None,
 ) -> Completed:
     told = b""
     while data := os.read(info, 4096):
@@ -183,6 +191,6 @@ def _supervised(
     try:
         os.write(go, b"1")
         # The first process of the namespace ends last, so its end is the end of every process in it.
-        return read_to_the_end(started, limits, lambda: end_now(first_fd), begun)
+        return read_to_the_end(started, limits, lambda: end_now(first_fd), begun, root)
     finally:
         os.close(first_fd)

@@ -19,7 +19,7 @@ from typing import Any
 
 from composer_hub.environments import monitor, trees
 from composer_hub.environments.guard import Broken
-from composer_hub.environments.oracle import python_env
+from composer_hub.environments.marks import python_env
 from composer_hub.environments.process import shortened
 from composer_hub.environments.sandbox import Completed, Limits, Sandbox, SandboxError, open_sandbox
 from composer_hub.environments.shelf import TaskShelf
@@ -209,6 +209,9 @@ class CodingEnvironment:
         done = self._ran(command, env)
         if done.timed_out:
             return f"Command timed out after {done.seconds:.0f} s.\n{done.output}", done.exit_code
+        if done.exceeded:
+            used = f"The command used too much {done.exceeded} and was ended."
+            return f"Exit code {done.exit_code}\n{used}\n{done.output}", done.exit_code
         if done.flooded:
             return (
                 f"Exit code {done.exit_code}\nThe command printed too much and was ended.\n{done.output}",
@@ -228,14 +231,27 @@ class CodingEnvironment:
                 root=self._root,
                 venv=self._shelf.venvs.get(self._task.bundle_digest),
                 env=env,
-                limits=Limits(seconds=seconds, output_chars=self._options.output_chars),
+                limits=Limits(
+                    seconds=seconds, output_chars=self._options.output_chars, tree_mb=2 * self._options.tree_mb
+                ),
             )
         except SandboxError as error:
+            if self._works_elsewhere():
+                raise trees.TreeError(f"The work tree cannot be used any more ({error}).") from error
             raise Broken(str(error)) from error
         self._seconds = done.seconds
         if trees.size_of(self._root) > self._options.tree_mb << 20:
             raise trees.TreeError(f"The work tree holds more than {self._options.tree_mb} MB.")
         return done
+
+    def _works_elsewhere(self) -> bool:
+        """Return whether the sandbox runs a command in a new tree: if so, the agent has broken its own."""
+        with trees.scratch("composer-probe-") as folder:
+            (folder / "tree").mkdir()
+            try:
+                return self._sandbox.run(["true"], root=folder / "tree").exit_code == 0
+            except SandboxError:
+                return False
 
     def _read(self, path: str, start: int, lines: int) -> tuple[str, None]:
         text = trees.read_file(self._root, path).decode("utf-8", "replace").splitlines(keepends=True)

@@ -103,7 +103,7 @@ class Confined:
                     except subprocess.TimeoutExpired:
                         started.kill()
 
-            done = read_to_the_end(started, limits, end, begun)
+            done = read_to_the_end(started, limits, end, begun, root)
         except OSError as error:
             raise SandboxError(f"The sandbox {self.isolation} cannot start a command in {root} ({error}).") from error
         finally:

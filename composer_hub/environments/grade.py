@@ -1,17 +1,18 @@
-"""Run a task's tests beside untrusted code and report through a pipe. Run as a program inside the sandbox.
+"""Run tests beside untrusted code and tell what they compare. Run as a program inside the sandbox.
 
-The order comes as JSON through one inherited descriptor, the report leaves through another, each line with a nonce.
-Code under test shares this process, so a report is evidence and not proof: only the oracle keeps its answers outside.
+The order comes as JSON through one inherited descriptor, lines leave through another: one per value that a test
+compares, and a last one with how each test ended. Code under test shares this process and can write both, so nothing
+here says that a submission is right: the verifier outside compares the values with those of the solution.
 """
 
 from __future__ import annotations
 
 import builtins
+import importlib.util
 import json
 import os
 import sys
 import types
-import unittest.case
 from typing import Any
 
 WATCHED = (
@@ -19,17 +20,6 @@ WATCHED = (
     "_pytest.main _pytest.nodes _pytest.assertion.rewrite pluggy._hooks pluggy._callers unittest.case unittest.mock "
     "builtins json os"
 ).split()
-PLAIN = (int, float, str, bytes, bool, type(None), complex)
-
-
-class Nothing:
-    """A value that is equal to nothing else."""
-
-    __slots__ = ()
-    __hash__ = object.__hash__
-
-    def __eq__(self, other: object) -> bool:
-        return self is other
 
 
 def functions_of(names: list[str]) -> dict[str, Any]:
@@ -63,37 +53,22 @@ def changed(before: dict[str, Any]) -> list[str]:
 
 
 class Grader:
-    """A pytest plugin that selects the wanted tests and notes how each ended."""
+    """A pytest plugin that selects tests, names the one that runs, and notes how each ended."""
 
-    def __init__(self, wanted: set[str], canaries: set[str], any_type: type) -> None:
-        self.wanted, self.canaries, self.any_type = wanted, canaries, any_type
+    def __init__(self, wanted: set[str], marks: Any) -> None:
+        self.wanted, self.marks = wanted, marks
         self.passed: dict[str, bool] = {}
-        self.liars: set[str] = set()
 
     def pytest_collection_modifyitems(self, items: list[Any]) -> None:
-        items[:] = [item for item in items if item.nodeid in self.wanted or item.nodeid in self.canaries]
+        if self.wanted:
+            items[:] = [item for item in items if item.nodeid in self.wanted]
+
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        self.marks.test = nodeid
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         ok = report.passed and not hasattr(report, "wasxfail")
         self.passed[report.nodeid] = self.passed.get(report.nodeid, True) and ok
-
-    def compared(self, value: Any, depth: int = 2) -> Any:
-        """Note a value that claims to equal everything; called around what the tests compare."""
-        kind = type(value)
-        if kind in PLAIN or kind is self.any_type:
-            return value
-        if kind in (list, tuple, set, frozenset) and depth:
-            for one in list(value)[:20]:
-                self.compared(one, depth - 1)
-        elif kind is dict and depth:
-            for one in list(value.values())[:20]:
-                self.compared(one, depth - 1)
-        try:
-            if (value == Nothing()) is True:
-                self.liars.add(f"{kind.__module__}.{kind.__qualname__} equals everything")
-        except Exception:  # a comparison may raise, as in arrays of other shapes
-            return value
-        return value
 
 
 def main() -> None:
@@ -104,25 +79,27 @@ def main() -> None:
     sys.path[:1] = [path for path in order["path"] if path not in sys.path]
     import pytest
 
+    spec = importlib.util.spec_from_file_location("composer_values", order["values"])
+    assert spec is not None
+    assert spec.loader is not None
+    values = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(values)
     os.environ["PYTHONPATH"] = ":".join(order["path"])
-    grader = Grader(set(order["wanted"]), set(order["canaries"]), type(unittest.mock.ANY))
-    compared = grader.compared
-    setattr(builtins, order["mark"], compared)
+    write, dumps, place = os.write, json.dumps, order["path"][0]
+
+    def tell(line: Any) -> None:
+        view = memoryview((dumps(line).replace(place, "@") + "\n").encode())
+        while view:
+            view = view[write(report_fd, view) :]
+
+    marks = values.Marks(tell)
+    setattr(builtins, order["mark"], marks)
+    grader = Grader(set(order["wanted"]), marks)
     before = functions_of(WATCHED)
-    nonce, write, dumps = order["nonce"], os.write, json.dumps
-    del order["nonce"]
     pytest.main(order["arguments"], plugins=[grader])
-    replaced = changed(before)
-    if vars(builtins).get(order["mark"]) != compared:
-        replaced.append("the mark of comparisons")
-    report = {"nonce": nonce, "passed": grader.passed, "changed": replaced, "liars": sorted(grader.liars)}
-    view = memoryview((dumps(report) + "\n").encode())
-    while view:
-        view = view[write(report_fd, view) :]
+    tell({"passed": grader.passed, "changed": changed(before)})
     os._exit(0)
 
 
 if __name__ == "__main__":
-    import unittest.mock
-
     main()

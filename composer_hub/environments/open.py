@@ -17,6 +17,7 @@ from composer_hub.environments import harbor, openenv
 from composer_hub.environments.guard import guarded
 from composer_hub.environments.rewards import one_by_one, rewards_of
 from composer_hub.environments.world import World, WorldOptions, load_object, shown_name
+from composer_hub.output import plural
 
 if TYPE_CHECKING:
     from composer_hub.hub import Destination
@@ -72,12 +73,19 @@ def _coding(rest: str, where: Destination, options: WorldOptions) -> World:
     from composer_hub.environments.shelf import open_shelf
 
     shelf = open_shelf(rest, where)
-    rows = shelf.rows(options.split)
+    played = shelf if options.allow_unverified else shelf.verified()
+    rows = played.rows(options.split)
+    verified, total = shelf.coverage(options.split)
+    if not rows and total:
+        raise exits.Refused(
+            f"None of the {plural(total, 'task')} of coding:{rest} (split {options.split}) has a hidden oracle, so "
+            "hacks would be rewarded. Make tasks with oracles, or take these with --allow_unverified true."
+        )
     if not rows:
         raise exits.UsageError(f"coding:{rest} has no split {options.split!r}. Choose one with --train_split, or all.")
     factory = coding_factory(shelf, CodingOptions(sandbox=options.sandbox))
-    return World(f"coding:{rest}", factory, rows=rows, held_out=shelf.rows, pin=f"coding:{shelf.pin}",
-                 oracles=shelf.coverage(options.split), limits_itself=True)  # fmt: skip
+    return World(f"coding:{rest}", factory, rows=rows, held_out=played.rows, pin=f"coding:{shelf.pin}",
+                 oracles=(verified, total, played.coverage(options.split)[1]), limits_itself=True)  # fmt: skip
 
 
 def _factory_of(name: str) -> Any:

@@ -1,6 +1,7 @@
-"""The hidden differential oracle: recorded and mutated calls, and the answers that the original code gave.
+"""The hidden differential oracle: calls and tests with other arguments, and the answers that the original code gave.
 
-The calls are replayed over a tree in the sandbox; the answers stay outside and are compared there, with exact types.
+Calls are replayed over a tree in the sandbox, and tests run there that tell values and compare none; the answers stay
+outside and are compared there.
 For tasks that ask for tests, the oracle is a set of mutants instead, which the tests must tell from the original.
 """
 
@@ -8,16 +9,21 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from composer_hub.environments import marks
+from composer_hub.environments.rewrites import rewrites
 from composer_hub.environments.sandbox import Limits, Sandbox
+from composer_hub.environments.trees import scratch, write_files
 from composer_hub.records import canonical_json
 
-SCRIPT = Path(__file__).with_name("calls.py")
+SCRIPT = marks.VALUES
+DRIVER_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -57,7 +63,7 @@ def replay(
             root=tree,
             venv=venv,
             read_only=[SCRIPT],
-            env=python_env(place, python_path),
+            env=marks.python_env(place, python_path),
             stdin=json.dumps(list(calls)).encode(),
             limits=Limits(seconds=30 + 0.2 * len(calls)),
             pass_fds=[file.fileno()],
@@ -70,29 +76,70 @@ def replay(
     return answers + [None] * (len(calls) - len(answers))
 
 
-def check_tests(
+def check_drivers(
     oracle: Mapping[str, Any],
-    tree: Path,  # the original code with the agent's test files
-    files: Sequence[str],  # of the agent
+    tree: Path,  # with the package's tests and the test files of the oracle
     python_path: Sequence[str],
     sandbox: Sandbox,
     venv: Path | None = None,
 ) -> OracleResult:
-    """Run new tests: they must pass on the original code and fail on enough of the mutants."""
-    if not files or not _pass(tree, files, python_path, sandbox, venv):
-        return OracleResult(False, 0, len(oracle["mutants"]), "the tests do not pass on the original code")
-    killed = []
-    for number, mutant in enumerate(oracle["mutants"]):
-        before = {path: (tree / path).read_bytes() for path in mutant}
-        try:
-            for path, text in mutant.items():
-                (tree / path).write_bytes(text.encode())
-            if not _pass(tree, files, python_path, sandbox, venv):
-                killed.append(number)
-        finally:
-            for path, data in before.items():
-                (tree / path).write_bytes(data)
-    return OracleResult(len(killed) >= oracle["min_kills"], len(killed), len(oracle["mutants"]), right=tuple(killed))
+    """Run the changed tests of an oracle and compare what they tell with what they told of the original."""
+    told = marks.run_marked(tree, sorted(oracle["files"]), (), marks.DRIVER, python_path, sandbox, venv, DRIVER_SECONDS)
+    if told.end is None:
+        told.done.check_uninterrupted()
+    wanted = oracle["values"]  # (test, place, number there, value)
+    right = []
+    for test, site, number, value in wanted:
+        found = told.values.get(test, {}).get(site, ())[number : number + 1]
+        right.append(bool(found) and marks.same(found[0], value))
+    places = tuple(place for place, one in enumerate(right) if one)
+    wrong = "" if all(right) else json.dumps(wanted[right.index(False)])[:2000]
+    return OracleResult(all(right) and bool(right), len(places), len(right), wrong, places)
+
+
+def together(results: Sequence[OracleResult]) -> OracleResult:
+    """Return the results of the parts of an oracle as one."""
+    right: list[int] = []
+    for number, one in enumerate(results):
+        right += [place + sum(before.num_calls for before in results[:number]) for place in one.right]
+    return OracleResult(
+        bool(results) and all(one.ok for one in results),
+        sum(one.num_right for one in results),
+        sum(one.num_calls for one in results),
+        next((one.first_wrong for one in results if one.first_wrong), ""),
+        tuple(right),
+    )
+
+
+def check_tests(
+    oracle: Mapping[str, Any],
+    files: Mapping[str, bytes],  # the original code with the agent's test files
+    tests: Sequence[str],  # of the agent
+    python_path: Sequence[str],
+    sandbox: Sandbox,
+    venv: Path | None = None,
+) -> OracleResult:
+    """Run new tests: they must pass on the original code, however it is written, and fail on enough of the mutants.
+
+    Every run has a new tree, so no test can leave a note for the next one. Names that nobody can know before keep a
+    test from telling programs apart by their text.
+    """
+    number, suffix = len(oracle["mutants"]), f"_{secrets.token_hex(4)}"
+    sources = {path: files[path].decode() for mutant in oracle["mutants"] for path in mutant}
+
+    def passes(changes: Mapping[str, str], write: Callable[[str], str] = str) -> bool:
+        with scratch("composer-oracle-") as folder:
+            changed = {path: write(text).encode() for path, text in changes.items()}
+            write_files(folder / "tree", {**files, **changed})
+            return _pass(folder / "tree", tests, python_path, sandbox, venv)
+
+    ways = rewrites(suffix)
+    if not tests or not passes({}) or not all(passes(sources, write) for write in ways[:2]):
+        return OracleResult(False, 0, number, "the tests do not pass on the original code, written in three ways")
+    killed = [
+        place for place, mutant in enumerate(oracle["mutants"]) if not passes(mutant, (str, *ways[:2])[place % 3])
+    ]
+    return OracleResult(len(killed) >= oracle["min_kills"], len(killed), number, right=tuple(killed))
 
 
 def _pass(tree: Path, files: Sequence[str], python_path: Sequence[str], sandbox: Sandbox, venv: Path | None) -> bool:
@@ -101,17 +148,11 @@ def _pass(tree: Path, files: Sequence[str], python_path: Sequence[str], sandbox:
         [*command, "-o", "addopts=", "-o", "required_plugins=", *files],
         root=tree,
         venv=venv,
-        env=python_env(sandbox.inside(tree), python_path),
+        env=marks.python_env(sandbox.inside(tree), python_path),
         limits=Limits(seconds=60),
     )
     done.check_uninterrupted()
     return done.exit_code == 0
-
-
-def python_env(place: str, python_path: Sequence[str]) -> dict[str, str]:
-    """Return the variables under which a tree at `place` is imported and tested."""
-    paths = [place if one == "." else f"{place}/{one}" for one in python_path]
-    return {"PYTHONPATH": ":".join(dict.fromkeys([*paths, place])), "PYTHONHASHSEED": "0", "TZ": "UTC"}
 
 
 def _parsed(line: str) -> Any:

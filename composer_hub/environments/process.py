@@ -29,6 +29,7 @@ _CHUNK = 65_536
 _FLOOD = 64 << 20  # output beyond this ends the command
 _FIRST_LOOK = 0.2
 _GLANCES = 3
+_GLANCE = 0.1  # seconds between two looks at memory and disk
 _STARVED = 20  # times its seconds a command may take on the clock
 _FROM_OUTSIDE = (signal.SIGHUP, signal.SIGINT, signal.SIGKILL, signal.SIGTERM)
 
@@ -43,11 +44,13 @@ class CommandInterrupted(exits.ComposerError, RuntimeError):
 
 @dataclass(frozen=True)
 class Limits:
-    """The most that one command may use. Memory, files and processor time count per process."""
+    """The most that one command may use. `total_mb` and `tree_mb` are for all of its processes."""
 
     seconds: float = 10.0  # without the time in which it waits for a processor
     cpu_seconds: int = 0  # 0: as many as `seconds`, rounded up
     memory_mb: int = 2048
+    total_mb: int = 4096  # memory of all processes together
+    tree_mb: int = 1024  # of disk, which the work tree may grow by
     processes: int = 64
     file_mb: int = 64
     open_files: int = 1024
@@ -80,6 +83,7 @@ class Completed:
     flooded: bool = False
     starved: bool = False  # ended by the clock, although it had hardly any processor: it timed out, too
     seconds: float = 0.0  # without the time in which it waited for a processor
+    exceeded: str = ""  # memory or disk, if all processes together took too much
 
     def check_uninterrupted(self) -> None:
         """Raise `CommandInterrupted` if another process or the load of the machine may have ended the command."""
@@ -87,12 +91,12 @@ class Completed:
             raise CommandInterrupted(
                 f"A command had hardly any processor: it was ended after {self.seconds:.1f} s of its own."
             )
-        if self.exit_code - 128 in _FROM_OUTSIDE:
+        if self.exit_code - 128 in _FROM_OUTSIDE and not self.exceeded:
             raise CommandInterrupted(f"A command was ended by {signal.Signals(self.exit_code - 128).name}.")
 
 
 def read_to_the_end(
-    started: subprocess.Popen[bytes], limits: Limits, end: Callable[[], None], begun: float
+    started: subprocess.Popen[bytes], limits: Limits, end: Callable[[], None], begun: float, root: Path | None = None
 ) -> Completed:
     """Read a process's output until the process ends, and then `end` all that it left behind."""
     assert started.stdout is not None
@@ -100,6 +104,7 @@ def read_to_the_end(
     os.set_blocking(pipe, False)
     kept, own, flooded = _Kept(limits.output_chars * 4), _OwnTime(started.pid, begun), False
     left, look = limits.seconds, begun + min(limits.seconds, _FIRST_LOOK)
+    watch, exceeded = _Watch(started.pid, root, limits), ""
     try:
         with selectors.DefaultSelector() as waiting:
             waiting.register(pipe, selectors.EVENT_READ)
@@ -108,10 +113,10 @@ def read_to_the_end(
                 if (now := time.monotonic()) >= look:
                     left = min(limits.seconds - own.passed(now), begun + _STARVED * limits.seconds - now)
                     look = now + max(min(left, own.seconds, limits.seconds / 8), 0.01)
-                flooded = kept.size > _FLOOD
-                if left <= 0 or flooded:
+                flooded, exceeded = kept.size > _FLOOD, watch.exceeded(now)
+                if left <= 0 or flooded or exceeded:
                     break
-                ready = {key.fd for key, _ in waiting.select(max(look - now, 0))}
+                ready = {key.fd for key, _ in waiting.select(min(max(look - now, 0), _GLANCE))}
                 if pipe in ready and not kept.read(pipe):
                     waiting.unregister(pipe)
     finally:
@@ -122,13 +127,77 @@ def read_to_the_end(
         pass
     started.stdout.close()
     return Completed(
-        exit_code=124 if left <= 0 else 128 - code if code < 0 else code,
+        exit_code=137 if exceeded else 124 if left <= 0 else 128 - code if code < 0 else code,
         output=shortened(kept.text(), limits.output_chars),
         timed_out=left <= 0,
+        exceeded=exceeded,
         flooded=flooded,
         starved=left <= 0 and own.seconds < limits.seconds,
         seconds=own.seconds if left <= 0 else own.passed(time.monotonic()),
     )
+
+
+class _Watch:
+    """What all processes of a command hold together, which no limit of the kernel counts without a cgroup."""
+
+    def __init__(self, pid: int, root: Path | None, limits: Limits) -> None:
+        self.pid, self.root, self.limits, self.next = pid, root, limits, 0.0
+        self.most = max(limits.total_mb, limits.memory_mb) << 20
+        self.free = self._free()
+
+    def exceeded(self, now: float) -> str:
+        """Return which limit is exceeded, or nothing."""
+        if now < self.next:
+            return ""
+        self.next = now + _GLANCE
+        if self._held("statm") > self.most and self._held("smaps_rollup") > self.most:
+            return "memory"
+        # Other programs fill the disk as well, so less space is only a reason to look at the tree.
+        most = self.limits.tree_mb << 20
+        if self.root is None or self.free - self._free() <= most:
+            return ""
+        return "disk" if _blocks(self.root, most) > most else ""
+
+    def _free(self) -> int:
+        if self.root is None:
+            return 0
+        disk = os.statvfs(self.root)
+        return disk.f_bavail * disk.f_frsize
+
+    def _held(self, name: str) -> int:
+        """Return the bytes of memory of all processes; pages that several share count once in `smaps_rollup`."""
+        held = 0
+        for process in _processes(self.pid):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                text = Path(process, name).read_text()
+                if name == "statm":
+                    held += int(text.split()[1]) * resource.getpagesize()
+                else:
+                    held += int(text.partition("\nPss:")[2].split()[0]) << 10
+        return held
+
+
+def _processes(pid: int) -> Iterator[str]:
+    """Yield the folders in /proc of a process and of all that it started."""
+    todo = [str(pid)]
+    while todo:
+        yield (process := f"/proc/{todo.pop()}")
+        with contextlib.suppress(OSError):
+            for task in Path(process, "task").iterdir():
+                todo += (task / "children").read_text().split()
+
+
+def _blocks(root: Path, most: int) -> int:
+    """Return the bytes on the disk below a folder, up to more than `most`."""
+    held, todo = 0, [str(root)]
+    while todo and held <= most:
+        with contextlib.suppress(OSError), os.scandir(todo.pop()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    todo.append(entry.path)
+                else:
+                    held += entry.stat(follow_symlinks=False).st_blocks * 512
+    return held
 
 
 class _OwnTime:
@@ -162,14 +231,11 @@ def _schedules(pid: int) -> Iterator[tuple[str, tuple[int, int, bool]]]:
 
     A process also stands for its children that have ended.
     """
-    todo = [str(pid)]
-    while todo:
-        process = f"/proc/{todo.pop()}"
+    for process in _processes(pid):
         with contextlib.suppress(OSError, ValueError, IndexError):
             ended = _status(process)[13:15]
             yield process, (sum(map(int, ended)) * 1_000_000_000 // os.sysconf("SC_CLK_TCK"), 0, False)
             for task in Path(process, "task").iterdir():
-                todo += (task / "children").read_text().split()
                 ran, waited, _ = map(int, (task / "schedstat").read_text().split())
                 yield str(task), (ran, waited, _status(str(task))[0] == "R")
 

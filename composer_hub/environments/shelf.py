@@ -52,6 +52,10 @@ class TaskShelf:
             raise ShelfError(f"There is no task {task_id!r} among these {len(self.tasks)}.")
         return self.tasks[task_id]
 
+    def verified(self) -> TaskShelf:
+        """Return the tasks with a hidden oracle: the reward of the others is what visible tests say."""
+        return replace(self, tasks={name: task for name, task in self.tasks.items() if name in self.oracles})
+
     def coverage(self, split: str = "train") -> tuple[int, int]:
         """Return how many tasks of a split have an oracle, and how many there are."""
         chosen = [task.task_id for task in self.tasks.values() if split in ("all", task.split)]

@@ -10,26 +10,25 @@ solution shows whether the submission or the machine was the reason.
 
 from __future__ import annotations
 
-import ast
-import json
-import os
 import secrets
-import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from composer_hub.environments import marks
 from composer_hub.environments import oracle as oracles
 from composer_hub.environments.guard import Broken
-from composer_hub.environments.process import memory_file
-from composer_hub.environments.sandbox import CommandInterrupted, Limits, Sandbox
+from composer_hub.environments.sandbox import CommandInterrupted, Sandbox
 from composer_hub.environments.trees import Files, bundle_files, edited, matches, scratch, write_files
 from composer_hub.records import Task
 
 NUM_WORKERS = 2
 _TRIES = 2
-_GRADE = Path(__file__).with_name("grade.py")
+_MARK = "_composer_mark"
+_MANY = 4096
+_SOLUTIONS: dict[tuple[str, str, str], tuple[int, dict[str, dict[int, list[Any]]]]] = {}
+"""Task, bundle and sandbox -> how often its solution ran, and what its tests compared there, as far as runs agree."""
 _NEVER = ("conftest.py", "sitecustomize.py", "usercustomize.py", "pytest.py", "_pytest.py", "unittest.py")
 _CANARIES = """\
 import unittest
@@ -71,7 +70,9 @@ class Verdict:
     @property
     def visible(self) -> float:
         """Return the reward without the oracle."""
-        return float(not self.failed and bool(self.passed) and not self.evidence)
+        if not self.passed and not self.failed:  # the task has no tests to pass, so nothing visible differs
+            return self.reward
+        return float(not self.failed and not self.evidence)
 
 
 class NotKnown(Broken):
@@ -175,129 +176,95 @@ def _asked(
     *,
     wants_tests: bool,
 ) -> oracles.OracleResult:
-    with scratch("composer-oracle-") as folder:
-        tree = folder / "tree"
-        write_files(tree, fresh_tree(task, files, bundle, tests=wants_tests))
-        if wants_tests:
-            return oracles.check_tests(oracle, tree, sorted(submission(task, files)), task.python_path, sandbox, venv)
-        return oracles.check(oracle, tree, task.python_path, sandbox, venv)
+    if wants_tests:
+        tree = fresh_tree(task, files, bundle)
+        return oracles.check_tests(oracle, tree, sorted(submission(task, files)), task.python_path, sandbox, venv)
+    results = []
+    if oracle["calls"]:
+        with scratch("composer-oracle-") as folder:
+            write_files(folder / "tree", fresh_tree(task, files, bundle, tests=False))
+            results.append(oracles.check(oracle, folder / "tree", task.python_path, sandbox, venv))
+    if oracle.get("files"):
+        with scratch("composer-oracle-") as folder:
+            drivers = {path: text.encode() for path, text in oracle["files"].items()}
+            write_files(folder / "tree", fresh_tree(task, files, bundle) | drivers)
+            results.append(oracles.check_drivers(oracle, folder / "tree", task.python_path, sandbox, venv))
+    return oracles.together(results)
 
 
 def _tested(
     task: Task, wanted: tuple[str, ...], files: Files, bundle: Path, sandbox: Sandbox, venv: Path | None, seconds: float
 ) -> Verdict:
-    nonce, mark, name = secrets.token_hex(16), f"_{secrets.token_hex(8)}", secrets.token_hex(4)
-    tree = fresh_tree(task, files, bundle)
-    for path in task.tests:
-        if path in tree and path.endswith(".py"):
-            tree[path] = marked(tree[path], mark)
-    test_files = sorted({node.partition("::")[0] for node in wanted} & tree.keys())
+    name = secrets.token_hex(4)
     canary_file = f"test_{name}.py"
-    tree[canary_file] = _CANARIES.format(name).encode()
     canaries = [f"{canary_file}::{one.format(name)}" for one in _NAMES]
-    with scratch("composer-verify-") as folder, tempfile.TemporaryFile() as report:
-        root = folder / "tree"
-        write_files(root, tree)
-        place = sandbox.inside(root)
-        env = oracles.python_env(place, task.python_path)
-        order = {
-            "nonce": nonce,
-            "mark": mark,
-            "wanted": wanted,
-            "canaries": canaries,
-            "path": [place, *(one for one in env.pop("PYTHONPATH").split(":") if one != place)],
-            "arguments": [
-                *("-p", "no:cacheprovider", "-q", "--tb=no", "--continue-on-collection-errors", "--rootdir", place),
-                *("-o", "addopts=", "-o", "required_plugins=", "-o", "xfail_strict=false"),
-                *(canary_file, *test_files),
-            ],
-        }
-        order_fd = memory_file(json.dumps(order).encode())
-        try:
-            done = sandbox.run(
-                ["python" if venv else "python3", "-B", str(_GRADE), str(order_fd), str(report.fileno())],
-                root=root,
-                venv=venv,
-                read_only=[_GRADE],
-                env=env,
-                limits=Limits(seconds=seconds, cpu_seconds=int(seconds) + 1),
-                pass_fds=[order_fd, report.fileno()],
-            )
-        finally:
-            os.close(order_fd)
-        report.seek(0)
-        text = report.read(64 << 20).decode(errors="replace")
-    if not text:
-        done.check_uninterrupted()
-    if done.timed_out:
-        return Verdict(0.0, failed=wanted, reason=f"The tests took more than {seconds:g} s.")
-    return _judged(text, nonce, wanted, canaries, done.output)
+    more = {canary_file: _CANARIES.format(name).encode()}
 
+    def told_by(left: Files, more: Files, tests: Sequence[str]) -> marks.Told:
+        tree = fresh_tree(task, left, bundle)
+        test_files = sorted({node.partition("::")[0] for node in wanted} & tree.keys())
+        tree |= {path: marks.marked(tree[path], _MARK) for path in task.tests if path in tree and path.endswith(".py")}
+        with scratch("composer-verify-") as folder:
+            write_files(folder / "tree", tree | more)
+            files = (*more, *test_files)
+            return marks.run_marked(folder / "tree", files, tests, _MARK, task.python_path, sandbox, venv, seconds)
 
-def _judged(text: str, nonce: str, wanted: tuple[str, ...], canaries: Sequence[str], output: str) -> Verdict:
-    lines = text.splitlines()
-    try:
-        (report,) = map(json.loads, lines)
-        ok = isinstance(report, dict) and report.pop("nonce") == nonce
-    except (ValueError, KeyError):
-        ok = False
-    if not ok:
+    told = told_by(files, more, (*wanted, *canaries))
+    if not told.values and not told.num_ends:
+        told.done.check_uninterrupted()
+    if told.done.timed_out or told.done.exceeded:
+        most = f"more than {seconds:g} s" if told.done.timed_out else f"too much {told.done.exceeded}"
+        return Verdict(0.0, failed=wanted, reason=f"The tests took {most}.")
+    if told.end is None:
         # Ended without a word (an exit in the code under test) or with more than one.
-        evidence = ("the report was forged",) if lines else ()
-        return Verdict(0.0, failed=wanted, evidence=evidence, reason=f"The tests gave no report: {output[-500:]}")
-    passed = tuple(node for node in wanted if report["passed"].get(node) is True)
-    failed = tuple(node for node in wanted if report["passed"].get(node) is not True)
-    evidence = (
-        *(f"{name.partition('::')[2]} passed, which must fail" for name in canaries if report["passed"].get(name)),
-        *(f"{name} did not run" for name in canaries if name not in report["passed"]),
-        *(f"{name} was replaced" for name in report["changed"]),
-        *report["liars"],
-    )
-    return Verdict(float(not failed and not evidence), passed, failed, evidence=evidence)
+        evidence = ("the report was forged",) if told.num_ends else ()
+        output = told.done.output[-500:]
+        return Verdict(0.0, failed=wanted, evidence=evidence, reason=f"The tests gave no report: {output}")
+    ended = told.end["passed"]
+    passed = tuple(node for node in wanted if ended.get(node) is True)
+    evidence = [
+        *(f"{one.partition('::')[2]} passed, which must fail" for one in canaries if ended.get(one)),
+        *(f"{one} did not run" for one in canaries if one not in ended),
+        *(f"{one} was replaced" for one in told.end.get("changed", ())),
+    ]
+    if len(passed) == len(wanted):
+        forged = _untrue(task, wanted, told.values, bundle, sandbox, lambda left: told_by(left, {}, wanted))
+        passed = tuple(node for node in passed if node not in forged)
+        evidence += [f"{node} passed, although it compared other values than those of the solution" for node in forged]
+    failed = tuple(node for node in wanted if node not in passed)
+    return Verdict(float(not failed and not evidence), passed, failed, evidence=tuple(evidence))
 
 
-def marked(source: bytes, mark: str) -> bytes:
-    """Put a call around the left side of what tests compare, so that values that equal everything are noticed."""
-    try:
-        text = source.decode()
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError):
-        return source
-    lines = text.encode().splitlines(keepends=True)  # the columns of ast are bytes
-    starts = [0]
-    for line in lines:
-        starts.append(starts[-1] + len(line))
-    data = b"".join(lines)
-    for first, last in sorted(_compared(tree), reverse=True):
-        begin, end = starts[first[0] - 1] + first[1], starts[last[0] - 1] + last[1]
-        data = data[:begin] + mark.encode() + b"(" + data[begin:end] + b")" + data[end:]
-    return data
+def _untrue(
+    task: Task,
+    wanted: Sequence[str],
+    values: marks.Values,
+    bundle: Path,
+    sandbox: Sandbox,
+    told_by: Callable[[Files], marks.Told],
+) -> list[str]:
+    """Return the tests that compared other values than in the run of the task's solution, whatever their end was."""
+    key = task.task_id, str(bundle), sandbox.isolation
 
+    def solution() -> dict[str, dict[int, list[Any]]]:
+        told = told_by(edited(bundle_files(bundle), (*task.edits, *task.solution)))
+        if told.end is None:
+            told.done.check_uninterrupted()
+            return {}
+        return {test: {site: list(one) for site, one in told.values.get(test, {}).items()}
+                for test in wanted if told.end["passed"].get(test) is True}  # fmt: skip
 
-def _compared(tree: ast.Module) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    for node in ast.walk(tree):
-        value: ast.expr | None = None
-        if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare):
-            if isinstance(node.test.ops[0], (ast.Eq, ast.NotEq)):
-                value = node.test.left
-        elif (
-            isinstance(node, ast.Call)
-            and isinstance(node.func, ast.Attribute)
-            and node.func.attr.startswith("assert")
-            and node.func.attr.endswith(("Equal", "Equals"))
-            and node.args
-        ):
-            value = node.args[0]
-        if value is None or isinstance(value, (ast.Constant, ast.Starred, ast.GeneratorExp)):
-            continue
-        if any(isinstance(inner, (ast.NamedExpr, ast.Await, ast.JoinedStr, ast.Call)) and _nested(inner)
-               for inner in ast.walk(value)):  # fmt: skip
-            continue
-        yield (value.lineno, value.col_offset), (value.end_lineno or 0, value.end_col_offset or 0)
-
-
-def _nested(node: ast.AST) -> bool:
-    """Return True where a second mark inside the first would break the columns or the meaning."""
-    return isinstance(node, (ast.NamedExpr, ast.Await)) or (
-        isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.startswith("assert")
-    )
+    while True:
+        num_runs, known = _SOLUTIONS.get(key, (0, {}))
+        untrue = [test for test, sites in known.items() if not marks.agree(values.get(test, {}), sites)]
+        if num_runs == 2 or (num_runs and not untrue):
+            return untrue
+        found = solution()
+        if num_runs:  # a value that two runs of the solution do not share (a time, an address) says nothing
+            found = {
+                test: {site: one for site, one in sites.items() if marks.same(one, found[test].get(site))}
+                for test, sites in known.items() if test in found
+            }  # fmt: skip
+        while len(_SOLUTIONS) >= _MANY:
+            _SOLUTIONS.pop(next(iter(_SOLUTIONS)), None)
+        _SOLUTIONS[key] = num_runs + 1, found

@@ -51,7 +51,7 @@ class World:
     owns_prompts: bool = False  # or `reset` returns the task's text
     held_out: Callable[[str], Sequence[dict[str, Any]]] | None = None  # split -> tasks of the same environment
     pin: str = ""  # the same name with every input at its commit
-    oracles: tuple[int, int] | None = None  # tasks with a hidden oracle, of so many; None if the environment has none
+    oracles: tuple[int, int, int] | None = None  # tasks with a hidden oracle, all tasks, and those that are played
     limits_itself: bool = False  # every call ends by limits that do not depend on the machine's load
 
 
@@ -65,6 +65,7 @@ class WorldOptions:
     openenv_reward: str = "last"
     sandbox: str = "auto"  # of coding tasks
     split: str = "train"  # of coding tasks
+    allow_unverified: bool = False  # coding tasks without a hidden oracle
 
 
 def tools_of(environment: Any) -> dict[str, Callable[..., Any]]:

@@ -176,6 +176,7 @@ class Bench:
                 seconds=sum(job.seconds * patience + 5 for job in jobs) + 20,
                 cpu_seconds=int(max(job.seconds for job in jobs)) + 20,
                 memory_mb=4096,
+                total_mb=8192,
                 processes=256,
                 file_mb=256,
             ),

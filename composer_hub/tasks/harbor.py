@@ -15,7 +15,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.environments.oracle import SCRIPT
+from composer_hub.environments import marks
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
 from composer_hub.environments.shelf import TaskShelf, open_shelf
 from composer_hub.environments.trees import bundle_files, edited, matches, write_files
@@ -98,16 +98,18 @@ def tree_of(
     ]
     files["solution/solve.sh"] = "\n".join(["#!/bin/sh", "set -e", *copies, ""]).encode()
     files["tests/contract.json"] = json.dumps(contract, indent=1).encode()
-    files["tests/grade.py"] = GRADER.read_bytes()
-    files["tests/calls.py"] = SCRIPT.read_bytes()
-    files["tests/oracle.json"] = json.dumps(dict(oracle) if oracle else {"calls": [], "answers": []}).encode()
-    files["tests/test.sh"] = b"#!/bin/sh\nexec python -I /tests/grade.py\n"
+    files["tests/grade_harbor.py"] = GRADER.read_bytes()
+    files["tests/grade.py"] = marks.GRADE.read_bytes()
+    files["tests/calls.py"] = marks.VALUES.read_bytes()
+    hidden = dict(oracle) if oracle else {"calls": [], "answers": []}
+    files["tests/oracle.json"] = json.dumps({"mark": marks.DRIVER, **hidden}).encode()
+    files["tests/test.sh"] = b"#!/bin/sh\nexec python -I /tests/grade_harbor.py\n"
     path = ":".join(f"/workspace/{one}" if one != "." else "/workspace" for one in (*task.python_path, "."))
     python = "{}.{}".format(*sys.version_info)  # with which the lists were measured
     common = {"python": python, "path": path, "requirements": " ".join(requirements)}
     own = "RUN chown -R agent:agent /workspace"
     files["environment/Dockerfile"] = _DOCKERFILE.format(**common, user="agent", last=own).encode()
-    last = "COPY test.sh grade.py calls.py contract.json oracle.json /tests/"
+    last = "COPY test.sh grade_harbor.py grade.py calls.py contract.json oracle.json /tests/"
     files["tests/Dockerfile"] = _DOCKERFILE.format(**common, user="grader", last=last).encode()
     files["instruction.md"] = (task.statement + "\n\nWork in `/workspace`.\n").encode()
     content = hashlib.sha256(b"".join(name.encode() + b"\0" + files[name] for name in sorted(files))).hexdigest()
@@ -167,7 +169,9 @@ def _graded(
         write_files(root / "workspace", bundle_files(root / "tests/source.tar.gz"))
         (root / "logs").mkdir()
         env = {"COMPOSER_ROOT": sandbox.inside(root)}
-        sandbox.run(["python", "-I", "tests/grade.py"], root=root, venv=venv, env=env, limits=Limits(seconds=200))
+        sandbox.run(
+            ["python", "-I", "tests/grade_harbor.py"], root=root, venv=venv, env=env, limits=Limits(seconds=200)
+        )
         try:
             return float(json.loads((root / "logs/verifier/reward.json").read_text())["reward"])
         except (OSError, ValueError, KeyError):

@@ -29,6 +29,7 @@ from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.deletion import Candidate, Model, branches, clusters, stubs
 from composer_hub.tasks.derived import combinations, contradictions, test_writing
+from composer_hub.tasks.drivers import Drivers, rewritten
 from composer_hub.tasks.gates import Checked, check, recheck
 from composer_hub.tasks.migration import migrations
 from composer_hub.tasks.mutation import bugs
@@ -416,17 +417,23 @@ def _with_oracles(
 ) -> dict[int, dict[str, Any]]:
     """Return the oracles by the place of their candidate."""
     calls = oracles.record(bench, model, [one.symbol for one in model.functions], options.seed)
+    calls = oracles.described(bench, rewritten(model), calls)
     report.oracle_functions = oracles.covered(model, calls)
-    pairs, places = [], []
-    for number, one in enumerate(checked):
-        if one.candidate.kind in ("migrate", "write_tests", "contradiction"):
-            continue
-        oracle = oracles.oracle_of(one, calls)
-        if oracle is not None:
-            pairs.append((one, oracle))
-            places.append(number)
-    verified = oracles.verify(bench, pairs)
-    return {place: oracle for place, (_, oracle) in zip(places, verified, strict=True) if oracle is not None}
+    asked = {
+        number: (one, oracles.oracle_of(one, calls)) for number, one in enumerate(checked)
+        if one.candidate.kind not in ("migrate", "write_tests", "contradiction")
+    }  # fmt: skip
+    tells = dict(zip(asked, oracles.telling(bench, list(asked.values())), strict=True))
+    # Tests with other arguments reach what no recorded call can build: methods, properties, errors, generators.
+    few = [number for number, (_, oracle) in asked.items() if not (tells[number] and oracles.is_enough(oracle))]
+    tests = {test for number in few for test in asked[number][0].fail_to_pass}
+    told = Drivers(bench, model, tests, options.seed) if tests else None
+    for number in few:
+        one, oracle = asked[number]
+        more = told.oracle_of(one) if told is not None else {}
+        oracle.update(more)
+        tells[number] |= bool(more.get("values"))
+    return {number: oracle for number, (_, oracle) in asked.items() if tells[number] and oracles.is_enough(oracle)}
 
 
 # ---------------------------------------------------------------------------------------------------------------- rows

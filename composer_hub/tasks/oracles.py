@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.records import canonical_json, stable_id
+from composer_hub.records import SourceEdit, canonical_json, stable_id
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import Function
 from composer_hub.tasks.deletion import Model
@@ -22,6 +22,7 @@ from composer_hub.tasks.gates import Checked
 
 MAX_RECORDED, MAX_MUTATED = 12, 20  # calls per function
 MIN_CALLS = 3
+MIN_UNSEEN = 8  # calls and values that no test shows, or a table of a few rows is rewarded
 _MANY = 400
 
 
@@ -107,41 +108,71 @@ def _raised(answer: Mapping[str, Any]) -> list[str]:
     return [one["raises"] for one in (answer, *answer.get("steps", ())) if "raises" in one]
 
 
-def oracle_of(one: Checked, calls: Sequence[AnsweredCall]) -> dict[str, Any] | None:
-    """Return the oracle of a checked candidate; None if too few calls run what it changed."""
+def oracle_of(one: Checked, calls: Sequence[AnsweredCall]) -> dict[str, Any]:
+    """Return the calls that run what a candidate changed, with their answers."""
     symbols = set(one.candidate.symbols)
     own = [call for call in calls if call.touched & symbols or _inside(call.touched, symbols)]
     plain = [call for call in own if not call.mutated][: MAX_RECORDED * 2]
-    mutated = [call for call in own if call.mutated][: MAX_MUTATED * 2]
-    kept = [*plain, *mutated]
-    if len(kept) < MIN_CALLS:
-        return None
+    shown = {canonical_json(call.answer) for call in plain}
+    # An answer that no test shows first: a table of those that tests show gives the others by chance.
+    mutated = sorted((call for call in own if call.mutated), key=lambda call: canonical_json(call.answer) in shown)
+    kept = [*plain, *mutated[: MAX_MUTATED * 2]]
     return {
         "calls": [dict(call.call) for call in kept],
         "answers": [call.answer for call in kept],
-        "num_unseen": len(mutated),
+        "num_unseen": len(kept) - len(plain),
     }
+
+
+def is_enough(oracle: Mapping[str, Any]) -> bool:
+    """Return whether an oracle asks enough that no test shows, with more than one answer to it."""
+    values = [value for *_, value in oracle.get("values", ())]
+    unseen = [*oracle["answers"][len(oracle["answers"]) - oracle["num_unseen"] :], *values]
+    return len(unseen) >= MIN_UNSEEN and len({canonical_json(one) for one in unseen}) > 1
 
 
 def _inside(touched: frozenset[str], symbols: set[str]) -> bool:
     return any(name.startswith(f"{symbol}.") for symbol in symbols for name in touched)
 
 
-def verify(
-    bench: Bench, pairs: Sequence[tuple[Checked, dict[str, Any]]]
-) -> list[tuple[Checked, dict[str, Any] | None]]:
-    """Keep the oracles that the broken tree fails; the original passes them by construction."""
+def telling(bench: Bench, pairs: Sequence[tuple[Checked, Mapping[str, Any]]]) -> list[bool]:
+    """Return whether the broken tree fails each oracle's calls; the original passes them by construction."""
     jobs = [
         Job(f"{number}", (), edits=one.edits, seconds=40 + len(oracle["calls"]), options={"calls": oracle["calls"]})
         for number, (one, oracle) in enumerate(pairs)
     ]
-    done: list[tuple[Checked, dict[str, Any] | None]] = []
-    for (one, oracle), report in zip(pairs, bench.run(jobs), strict=True):
+    done = []
+    for (_, oracle), report in zip(pairs, bench.run(jobs), strict=True):
         answers = report.values.get("answers")
-        is_known = report.problem != "late"
-        tells = is_known and (answers is None or canonical_json(answers) != canonical_json(oracle["answers"]))
-        done.append((one, oracle if tells else None))
+        is_other = answers is None or canonical_json(answers) != canonical_json(oracle["answers"])
+        done.append(report.problem != "late" and is_other)
     return done
+
+
+def described(bench: Bench, ways: Iterable[Sequence[SourceEdit]], calls: Sequence[AnsweredCall]) -> list[AnsweredCall]:
+    """Return the calls that the package answers alike in other words: what differs is asked of nobody."""
+    ways, kept = list(ways), list(calls)
+    parts = [calls[start : start + _MANY] for start in range(0, len(calls), _MANY)]
+    jobs = [
+        Job(f"{way}-{number}", (), edits=tuple(edits), seconds=60 + len(part),
+            options={"calls": [one.call for one in part]})
+        for way, edits in enumerate(ways) for number, part in enumerate(parts)
+    ]  # fmt: skip
+    others = set[int]()
+    for job, report in zip(jobs, bench.run(jobs), strict=True):
+        answers, start = report.values.get("answers"), int(job.name.partition("-")[2]) * _MANY
+        if answers is not None:
+            others |= {
+                start + number
+                for number, answer in enumerate(answers)
+                if not _same(answer, calls[start + number].answer)
+            }
+    # A way that answers most recorded calls otherwise is not the same program.
+    return [one for number, one in enumerate(kept) if number not in others] if 2 * len(others) < len(kept) else kept
+
+
+def _same(one: Any, other: Any) -> bool:
+    return canonical_json(one) == canonical_json(other)
 
 
 # ------------------------------------------------------------------------------------------------------------- mutation
@@ -191,7 +222,7 @@ def _other(value: Any, source: random.Random) -> Any:
     if isinstance(value, int):
         return source.choice([value + 1, value - 1, -value, value * 2, value + 10, 0])
     if isinstance(value, str):
-        return _other_text(value, source)
+        return other_text(value, source)
     if isinstance(value, dict):
         return {"f": repr(source.choice([float(value["f"]) + 0.5, -float(value["f"]), float(value["f"]) * 3, 0.0]))}
     if isinstance(value, list):
@@ -199,7 +230,7 @@ def _other(value: Any, source: random.Random) -> Any:
     return value
 
 
-def _other_text(value: str, source: random.Random) -> str:
+def other_text(value: str, source: random.Random) -> str:
     if not value:
         return source.choice(["a", " ", "0"])
     place = source.randrange(len(value))

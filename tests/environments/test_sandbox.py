@@ -190,6 +190,24 @@ def test_files_and_processor_time_are_limited(sandbox: Sandbox, root: Path) -> N
     assert not done.timed_out
 
 
+TAKING = {
+    "memory": "import os, time\nfor _ in range(6):\n    if not os.fork():\n        x = bytearray(b'1') * (100 << 20)\n"
+              "        time.sleep(600)\ntime.sleep(600)",
+    "disk": "import os, time\nfor n in range(100):\n    with open(f'big{n}', 'wb') as file:\n"
+            "        os.posix_fallocate(file.fileno(), 0, 32 << 20)\n    time.sleep(.05)\ntime.sleep(600)",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", TAKING)
+def test_what_all_processes_take_together_is_limited(sandbox: Sandbox, root: Path, what: str) -> None:
+    limits = Limits(seconds=500, memory_mb=300, total_mb=350, tree_mb=100)
+    done = sandbox.run(["python3", "-c", TAKING[what]], root=root, limits=limits)
+    assert (done.exceeded, done.exit_code, done.timed_out) == (what, 137, False), done
+    done.check_uninterrupted()
+    assert sum(path.stat().st_size for path in root.iterdir()) < 2 << 30
+    assert sandbox.run(["true"], root=root, limits=limits).exit_code == 0
+
+
 def test_descriptors_are_passed_and_missing_programs_are_reported(sandbox: Sandbox, root: Path) -> None:
     read, write = os.pipe()
     assert sandbox.run(f"echo report >&{write}", root=root, pass_fds=[write]).exit_code == 0

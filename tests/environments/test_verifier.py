@@ -15,7 +15,7 @@ from composer_hub import exits
 from composer_hub.environments import oracle as oracles
 from composer_hub.environments.sandbox import Completed, Sandbox, open_sandbox
 from composer_hub.environments.trees import edited, write_files
-from composer_hub.environments.verifier import NotKnown, Verdict, fresh_tree, marked, submission, verify
+from composer_hub.environments.verifier import NotKnown, Verdict, fresh_tree, submission, verify
 from tests.environments.hack_lab import HACKS, MUST_REACH_THE_ORACLE, hacked, slug
 from tests.environments.toy import TOYS, Toy
 
@@ -68,20 +68,22 @@ def test_gold_passes_and_the_start_does_not(lab: Lab, toy: Toy) -> None:
 
 
 @pytest.mark.parametrize("name", HACKS, ids=slug)
-def test_no_hack_is_rewarded(lab: Lab, name: str) -> None:
+def test_no_hack_is_rewarded_and_no_report_can_be_forged(lab: Lab, name: str) -> None:
     number = list(HACKS).index(name)
     toy = TOYS[2] if name in MUST_REACH_THE_ORACLE else TOYS[number % len(TOYS)]
     verdict = lab.verify(toy, hacked(toy, name))
     assert verdict.reward == 0.0, verdict
-    if name in MUST_REACH_THE_ORACLE:
-        assert (verdict.oracle_ok, verdict.visible) == (False, 1.0), verdict  # only the oracle can tell
+    # Without an oracle `visible` is the reward: only an answer that was read in the tests reaches it.
+    assert verdict.visible == (name in MUST_REACH_THE_ORACLE), verdict
+    assert verdict.oracle_ok is (False if name in MUST_REACH_THE_ORACLE else None)
 
 
 EVIDENCE = {
-    "equal to everything": "equals everything",
+    "equal to everything": "other values than those of the solution",
     "patch runtest": "must fail",
     "patch TestReport": "must fail",
-    "forge the report": "forged",
+    "frame to the grader": "other values than those of the solution",
+    "a forked child forges": "forged",
 }
 
 
@@ -89,6 +91,60 @@ EVIDENCE = {
 def test_tampering_leaves_evidence(lab: Lab, name: str) -> None:
     verdict = lab.verify(TOYS[0], hacked(TOYS[0], name))
     assert EVIDENCE[name] in " ".join(verdict.evidence), verdict
+
+
+HONEST = ("0.0 + found", "type('Seconds', (int,), {})(found)", "found")
+
+
+@pytest.mark.parametrize("result", HONEST)
+def test_values_that_equal_those_of_the_solution_are_no_tampering(lab: Lab, result: str) -> None:
+    text = TOYS[0].files["durations.py"].decode()
+    text += f"\n\n_parse = parse\n\n\ndef parse(text):\n    found = _parse(text)\n    return {result}\n"
+    verdict = lab.verify(TOYS[0], {"durations.py": text.encode()}, with_oracle=False)
+    assert (verdict.reward, verdict.evidence) == (1.0, ()), verdict
+
+
+def test_a_value_that_the_solution_itself_does_not_repeat_says_nothing(lab: Lab) -> None:
+    toy = TOYS[1]
+    tests = (
+        "import time, durations\ndef test_show():\n    now = time.time_ns()\n    assert now == now\n"
+    )
+    files = {**toy.files, "tests/test_durations.py": tests.encode()}
+    task = dataclasses.replace(toy.task, task_id="times", pass_to_pass=())
+    other = dataclasses.replace(toy, task=task, files=files)
+    assert verify(task, other.files, other.bundle(lab.folder), lab.sandbox, venv=lab.venv).reward == 1.0
+
+
+WRITTEN = {
+    "honest": ("from durations import parse\ndef test_it():\n    assert parse('1h2m') == 3720\n"
+               "    assert parse('2s') == 2\n", 1.0),
+    "compares the text": ("import hashlib, durations\ndef test_it():\n"
+                          "    text = open(durations.__file__).read()\n"
+                          "    assert len(text) == {length}\n", 0.0),
+    "leaves a note": ("import os\ndef test_it():\n    seen = os.path.exists('note')\n    open('note', 'w')\n"
+                      "    assert not seen\n", 0.0),
+    "compares the bytecode": ("import durations\ndef test_it():\n"
+                              "    assert durations.parse.__code__.co_names.__len__() == {names}\n"
+                              "    assert durations.parse.__code__.co_varnames == {varnames}\n", 0.0),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", WRITTEN)
+def test_new_tests_must_judge_what_code_does_and_not_its_text(lab: Lab, name: str) -> None:
+    toy = TOYS[0]
+    source = toy.files["durations.py"].decode()
+    text, reward = WRITTEN[name]
+    code = compile(source, "x", "exec")
+    parse = next(one for one in code.co_consts if getattr(one, "co_name", "") == "parse")
+    text = text.replace("{length}", str(len(source))).replace("{names}", str(len(parse.co_names)))
+    text = text.replace("{varnames}", repr(parse.co_varnames))
+    mutants = [{"durations.py": source.replace("3600", number)} for number in ("3601", "60", "0")]
+    task = dataclasses.replace(toy.task, kind="write_tests", edits=(), editable=("tests/test_new.py",),
+                               fail_to_pass=(), pass_to_pass=())  # fmt: skip
+    left = {**toy.files, "tests/test_new.py": text.encode()}
+    verdict = verify(task, left, toy.bundle(lab.folder), lab.sandbox, venv=lab.venv,
+                     oracle={"mutants": mutants, "min_kills": 3})  # fmt: skip
+    assert (verdict.reward, verdict.visible) == (reward, reward), verdict
 
 
 def test_tests_that_hang_end_with_the_time(lab: Lab) -> None:
@@ -166,6 +222,7 @@ def test_a_verification_that_is_killed_from_outside_is_repeated_and_never_a_zero
     if not lab.sandbox.has_own_user:
         pytest.skip("only commands with a user of their own can be told from others")
     toy = TOYS[0]
+    lab.verify(toy, dict(toy.files), with_oracle=False)  # what the solution compares is known from here on
     box = Killing(lab.sandbox, killed)
 
     def verdict() -> Verdict:
@@ -191,24 +248,3 @@ def test_a_file_that_the_agent_deleted_is_gone_and_tests_stay(tmp_path: Path) ->
     tree = fresh_tree(toy.task, {"new.py": b"1"}, toy.bundle(tmp_path))
     assert set(tree) == {"new.py", "tests/test_durations.py", "conftest.py"}
     assert tree["tests/test_durations.py"] == toy.files["tests/test_durations.py"]
-
-
-@pytest.mark.parametrize(
-    ("source", "wanted"),
-    [
-        ("assert f(x) == 3", "assert M(f(x)) == 3"),
-        (
-            "def t():\n    assert (\n        f(1,\n 2)\n    ) != g()",
-            "def t():\n    assert (\n        M(f(1,\n 2))\n    ) != g()",
-        ),
-        (
-            "self.assertEqual(f('ä'), 'ö'); assert f('ä') == 1",
-            "self.assertEqual(M(f('ä')), 'ö'); assert M(f('ä')) == 1",
-        ),
-        ("assert (n := f()) == 1", "assert (n := f()) == 1"),
-        ("assert 1 == f()", "assert 1 == f()"),
-        ("not python", "not python"),
-    ],
-)
-def test_the_left_side_of_comparisons_is_marked(source: str, wanted: str) -> None:
-    assert marked(source.encode(), "M").decode() == wanted

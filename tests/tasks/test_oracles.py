@@ -103,19 +103,35 @@ def test_a_single_missing_oracle_is_enough_to_refuse(made: tasks.TaskSet, tmp_pa
         tasks.draft(made, "tasks", hidden=hub.newest(where, f"{REPO}-oracle"))
 
 
+def test_tasks_without_an_oracle_are_played_only_if_they_are_allowed(
+    made: tasks.TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    where = hub.FolderDestination(tmp_path)
+    bare = tuple(dataclasses.replace(task, has_oracle=False) for task in made.tasks)
+    published(where, dataclasses.replace(made, tasks=bare, oracles={}), names_oracles=False)
+    with pytest.raises(exits.Refused, match=r"None of the \d+ tasks .* has a hidden oracle.*--allow_unverified true"):
+        open_world(f"coding:{REPO}", where=where, options=WorldOptions())
+    assert open_world(f"coding:{REPO}", where=where, options=WorldOptions(allow_unverified=True)).rows
+
+
 def test_a_run_says_how_many_of_its_tasks_have_an_oracle(
     made: tasks.TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     where = hub.FolderDestination(tmp_path)
     published(where, made)
-    world = open_world(f"coding:{REPO}", where=where, options=WorldOptions())
     trained = [task for task in made.tasks if task.split == "train"]
     number = sum(task.has_oracle for task in trained)
-    assert world.oracles == (number, len(trained))
     assert 0 < number < len(trained)
+    strict = open_world(f"coding:{REPO}", where=where, options=WorldOptions())
+    assert strict.oracles == (number, len(trained), number)
+    assert {row["task_id"] for row in strict.rows or ()} == {task.task_id for task in trained if task.has_oracle}
+    world = open_world(f"coding:{REPO}", where=where, options=WorldOptions(allow_unverified=True))
+    assert world.oracles == (number, len(trained), len(trained))
     facts = ModelFacts(REPO, "run", "mit", hub.Parent("base model", "me/base", "0" * 40), oracles=world.oracles)
     assert f"{number} of {len(trained)} tasks have a hidden oracle. Visible tests alone decide" in model_card(facts)
+    assert "The others are left out." in model_card(dataclasses.replace(facts, oracles=strict.oracles))
     assert world.factory is not None
     shares = set()
     for row in world.rows or ():

@@ -5,6 +5,8 @@ Expected answers stay in this process, which imports nothing of the code under t
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import os
 import subprocess
@@ -14,41 +16,23 @@ from pathlib import Path
 
 ROOT = Path(os.environ.get("COMPOSER_ROOT", "/"))
 TESTS, WORK, LOGS = ROOT / "tests", ROOT / "workspace", ROOT / "logs" / "verifier"
-PLUGIN = """
-import json, os
-passed = {}
-def pytest_collection_modifyitems(items):
-    wanted = set(json.loads(os.environ["WANTED_TESTS"]))
-    items[:] = [item for item in items if item.nodeid in wanted]
-def pytest_runtest_logreport(report):
-    ok = report.passed and not hasattr(report, "wasxfail")
-    passed[report.nodeid] = passed.get(report.nodeid, True) and ok
-def pytest_sessionfinish():
-    with os.fdopen(int(os.environ["REPORT_FD"]), "w") as file:
-        json.dump([name for name, ok in passed.items() if ok], file)
-"""
 
 
-def run(command, contract, seconds, **more):
+def run(command, contract, seconds, pass_fds=(), **more):
     """Run untrusted code as another user, if this user may choose one; return what it wrote to its descriptor."""
     env = {
         "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
         "HOME": "/tmp",
         "PYTHONHASHSEED": "0",
         "TZ": "UTC",
+        "PYTHONPATH": ":".join(str(WORK if one == "." else WORK / one) for one in (*contract["python_path"], ".")),
     }
-    folders = [WORK if one == "." else WORK / one for one in contract["python_path"]]
     user = {"user": "grader", "group": "grader", "extra_groups": []} if os.getuid() == 0 else {}
     with tempfile.TemporaryFile() as report:
-        env |= {
-            "PYTHONPATH": ":".join(map(str, [*folders, WORK, *more.pop("path", [])])),
-            "REPORT_FD": str(report.fileno()),
-        }
-        env |= more.pop("env", {})
         try:
             subprocess.run(
                 [part.replace("{fd}", str(report.fileno())) for part in command],
-                cwd=WORK, env=env, timeout=seconds, pass_fds=[report.fileno()], check=False, **user, **more,
+                cwd=WORK, env=env, timeout=seconds, check=False, pass_fds=[report.fileno(), *pass_fds], **user, **more,
             )  # fmt: skip
         except subprocess.TimeoutExpired:
             return ""
@@ -56,27 +40,42 @@ def run(command, contract, seconds, **more):
         return report.read().decode(errors="replace")
 
 
+def told(contract, files, wanted, mark):
+    """Run test files with `grade.py`; return what they compared, and how each test ended."""
+    path = [str(WORK if one == "." else WORK / one) for one in (".", *contract["python_path"])]
+    flags = "-p no:cacheprovider -q --tb=no --continue-on-collection-errors -o addopts= -o required_plugins="
+    arguments = [*flags.split(), "-o", "xfail_strict=false", "--rootdir", str(WORK), *files]
+    order = {"mark": mark, "wanted": wanted, "values": str(TESTS / "calls.py"), "path": path, "arguments": arguments}
+    with tempfile.TemporaryFile() as file:
+        file.write(json.dumps(order).encode())
+        file.seek(0)
+        command = [sys.executable, "-B", str(TESTS / "grade.py"), str(file.fileno()), "{fd}"]
+        text = run(command, contract, 150, pass_fds=[file.fileno()], stdout=subprocess.DEVNULL)
+    values, ends = {}, []
+    for line in text.splitlines():
+        with contextlib.suppress(ValueError, TypeError):
+            read = json.loads(line)
+            if isinstance(read, dict):
+                ends.append(read["passed"])
+            else:
+                values.setdefault(read[0], {}).setdefault(read[1], []).append(read[2])
+    return values, ends[0] if len(ends) == 1 else {}
+
+
 def tests_pass(contract):
     wanted = [*contract["fail_to_pass"], *contract["pass_to_pass"]]
     files = sorted({name.split("::")[0] for name in wanted})
-    with tempfile.TemporaryDirectory() as folder:
-        os.chmod(folder, 0o755)
-        Path(folder, "composer_report.py").write_text(PLUGIN)
-        flags = "-p composer_report -p no:cacheprovider -q --tb=no --continue-on-collection-errors -o addopts="
-        flags += " -o required_plugins= -o xfail_strict=false"
-        text = run(
-            [sys.executable, "-B", "-m", "pytest", *flags.split(), *files],
-            contract, 150, path=[folder], env={"WANTED_TESTS": json.dumps(wanted)}, stdout=subprocess.DEVNULL,
-        )  # fmt: skip
-    try:
-        passed = set(json.loads(text))
-    except ValueError:
-        passed = set()
-    return set(wanted) <= passed, len(passed)
+    _, ended = told(contract, files, wanted, "_composer_mark")
+    passed = {name for name in wanted if ended.get(name) is True}
+    return len(passed) == len(set(wanted)), len(passed)
 
 
 def answers_are_right(contract):
     oracle = json.loads((TESTS / "oracle.json").read_text())
+    return calls_are_right(contract, oracle) and values_are_right(contract, oracle)
+
+
+def calls_are_right(contract, oracle):
     if not oracle["calls"]:
         return True
     with tempfile.TemporaryFile() as calls:
@@ -88,6 +87,21 @@ def answers_are_right(contract):
         return [json.loads(line) for line in text.splitlines()] == oracle["answers"]
     except ValueError:
         return False
+
+
+def values_are_right(contract, oracle):
+    """Return whether tests with other arguments tell what they told of the original."""
+    for path, text in oracle.get("files", {}).items():
+        (WORK / path).write_text(text)
+    wanted = oracle.get("values", ())
+    values, _ = told(contract, sorted(oracle["files"]), [], oracle["mark"]) if wanted else ({}, {})
+    spec = importlib.util.spec_from_file_location("calls", TESTS / "calls.py")
+    calls = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(calls)
+    return all(
+        calls.same(values.get(test, {}).get(site, [])[number : number + 1], [value])
+        for test, site, number, value in wanted
+    )
 
 
 def main():

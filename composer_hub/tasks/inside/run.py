@@ -10,6 +10,7 @@ this under `late`, because a busy machine may have been the reason.
 
 from __future__ import annotations
 
+import builtins
 import collections
 import contextlib
 import functools
@@ -78,6 +79,10 @@ class Session:
         self.ended, self.example = collections.Counter(), ""  # tests by status; one failure
         self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
+        self.told, self.marks = [], None  # what marks in the tests tell
+        if job.get("mark"):
+            self.marks = load(setting["tools"]["values"]).Marks(self.told.append)
+            setattr(builtins, job["mark"], self.marks)
         self.current, self.caches = "", None
 
     def pytest_collectreport(self, report):
@@ -119,6 +124,8 @@ class Session:
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_protocol(self, item):
         self.current = item.nodeid
+        if self.marks is not None:
+            self.marks.test = item.nodeid
         if self.coverage is not None:
             self.clear_caches()
             number = len(self.seconds)
@@ -250,6 +257,7 @@ class Session:
             "variants": self.variants,
             "spawners": sorted(self.spawned),
             "fixtures": self.fixtures,
+            "told": json.loads(json.dumps(self.told).replace(self.tree, "@")),
             **self.child_lines(),
         }
 

@@ -67,7 +67,7 @@ class ModelFacts:
     options: Mapping[str, Any] = field(default_factory=dict)  # other than the defaults
     environment: str = ""
     rewards: tuple[str, ...] = ()
-    oracles: tuple[int, int] | None = None  # tasks with a hidden oracle, of so many
+    oracles: tuple[int, int, int] | None = None  # tasks with a hidden oracle, all, and those that are played
     dropped: Mapping[str, int] = field(default_factory=dict)  # pairs that were left out, by reason
     hinted_steps: Mapping[str, int] = field(default_factory=dict)  # of traces: all, and those with sampled tokens
     dropped_steps: Mapping[str, int] = field(default_factory=dict)
@@ -187,10 +187,12 @@ def _data(facts: ModelFacts) -> str:
     return "\n\n".join(parts)
 
 
-def oracles_text(oracles: tuple[int, int]) -> str:
-    """Say how many tasks have a hidden oracle."""
-    number, tasks = oracles
-    rest = "" if number == tasks else " Visible tests alone decide the others, and a forged report passes them."
+def oracles_text(oracles: tuple[int, int, int]) -> str:
+    """Say how many tasks have a hidden oracle, and whether the others are played."""
+    number, tasks, played = oracles
+    rest = ""
+    if number < tasks:
+        rest = " The others are left out." if played == number else " Visible tests alone decide the others."
     return f"{number:,} of {plural(tasks, 'task')} have a hidden oracle.{rest}"
 
 

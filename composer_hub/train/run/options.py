@@ -41,6 +41,7 @@ class SourceOptions:
         None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
     )
     num_tasks: int = _option(256, "Number of tasks requested from a task function.")
+    allow_unverified: bool = _option(False, "Also play coding tasks without a hidden oracle, which hacks can solve.")
     train_split: str = _option("train", "Split of the task and pair datasets to train on, or all.")
     rewards: list[str] | None = _option(None, "Reward functions, each pkg.module:function.")  # noqa: RUF009
     hint_writers: list[str] | None = _option(  # noqa: RUF009
@@ -76,8 +77,9 @@ class SourceOptions:
         """Return how environments are reached."""
         limit = self.env_timeout_s or None
         return WorldOptions(
-            limit, self.harbor_agent, self.harbor_environment, self.openenv_reward, self.sandbox, self.train_split
-        )
+            limit, self.harbor_agent, self.harbor_environment, self.openenv_reward, self.sandbox, self.train_split,
+            self.allow_unverified,
+        )  # fmt: skip
 
 
 @dataclass(frozen=True)

@@ -93,7 +93,7 @@ class RunRecord:
         _print_dropped("pairs", pairs.num_rows, pairs.dropped)
         _print_dropped("hinted steps", sites.num_rows, sites.dropped)
 
-    def add_oracles(self, oracles: tuple[int, int] | None) -> None:
+    def add_oracles(self, oracles: tuple[int, int, int] | None) -> None:
         """Note and print how many tasks have a hidden oracle."""
         self.values["oracles"] = oracles
         if oracles is not None and PartialState().is_main_process:
