@@ -147,18 +147,31 @@ def plain(value, depth=0):
 class Marks:
     """What tests compare: `mark(site, value)` tells it and returns it; `observe` and `raises` replace an assertion."""
 
-    def __init__(self, tell):
-        self.tell, self.test, self.numbers = tell, "", {}
+    def __init__(self, tell, deep=False):
+        self.tell, self.deep, self.test, self.numbers = tell, deep, "", {}
 
     def __call__(self, site, value):
         try:
-            shown = encode(plain(value))
+            shown = self.shown(value)
             text = json.dumps(shown)
             shown = shown if len(text) < 2000 else {"#": hashlib.sha256(text.encode()).hexdigest()}
         except Exception:
-            shown = {"x": f"{type(value).__module__}:{type(value).__qualname__}"}
+            shown = {"x": type(value).__name__}
         self.note(site, shown)
         return value
+
+    def shown(self, value, depth=0):
+        """Return the form of a value; of an object its type and, if it is looked at deeply, its public state."""
+        with contextlib.suppress(Exception):
+            return encode(plain(value))
+        shown = {"x": f"{type(value).__module__}:{type(value).__qualname__}"}
+        if self.deep and depth < 3:
+            if type(value) in (list, tuple):
+                shown["state"] = [self.shown(one, depth + 1) for one in value[:MAX_ITEMS]]
+            elif isinstance(getattr(value, "__dict__", None), dict) and not callable(value):
+                public = {name: one for name, one in sorted(vars(value).items()) if not name.startswith("_")}
+                shown["state"] = {name: self.shown(one, depth + 1) for name, one in public.items()}
+        return shown
 
     def note(self, site, shown):
         number = self.numbers[self.test] = self.numbers.get(self.test, 0) + 1

@@ -92,7 +92,7 @@ def main() -> None:
         while view:
             view = view[write(report_fd, view) :]
 
-    marks = values.Marks(tell)
+    marks = values.Marks(tell, order["deep"])
     setattr(builtins, order["mark"], marks)
     grader = Grader(set(order["wanted"]), marks)
     before = functions_of(WATCHED)

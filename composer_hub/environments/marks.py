@@ -60,6 +60,7 @@ def run_marked(
     env = python_env(place, python_path)
     order = {
         "mark": mark,
+        "deep": mark == DRIVER,
         "wanted": sorted(wanted),
         "values": str(VALUES),
         "path": [place, *(one for one in env.pop("PYTHONPATH").split(":") if one != place)],

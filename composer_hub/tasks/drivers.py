@@ -27,7 +27,7 @@ from composer_hub.tasks.deletion import STUB, Model
 from composer_hub.tasks.gates import Checked
 from composer_hub.tasks.oracles import other_text
 
-NUM_VARIANTS = 4  # besides the unchanged test
+NUM_VARIANTS = 6  # besides the unchanged test
 MAX_VALUES = 24
 _PLAIN = (bool, int, float, str, bytes)
 Place = tuple[str, int, int]
@@ -92,7 +92,12 @@ class _Writer(ast.NodeTransformer):
     def visit_Assign(self, node: ast.Assign) -> ast.AST:
         if self.is_inside or (not self.names and isinstance(node.value, (ast.List, ast.Tuple, ast.Dict))):
             self.source = self.source if self.is_inside else random.Random(f"{self.seed}{ast.unparse(node.targets[0])}")
-            self._change(node.value, 0.35)
+            self._change(node.value, 0.5)
+        return node
+
+    def visit_Return(self, node: ast.Return) -> ast.AST:
+        if self.is_inside and node.value is not None:
+            self._change(node.value, 0.5)  # of a fixture or a helper
         return node
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST:
@@ -104,7 +109,7 @@ class _Writer(ast.NodeTransformer):
         name = call.func.attr if isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) else ""
         if name in ("assertTrue", "assertFalse", "assertIsNone", "assertIsNotNone") and isinstance(call, ast.Call):
             return self._told(call.args[:1])
-        self._change(call, 0.35)
+        self._change(call, 0.5)
         return node
 
     def visit_Assert(self, node: ast.Assert) -> ast.AST:
@@ -278,6 +283,7 @@ class Drivers:
             place: value for place, value in self.values.items()
             if (test := self._test_of(place)) in tests and place[0].partition("::")[0] not in self.unchanged
             and canonical_json(value) not in self.shown.get((test, place[1]), ())
+            and not _own_object(value, one.candidate.symbols)
         }  # fmt: skip
         if not known:
             return {}
@@ -315,10 +321,17 @@ def _places(values: Mapping[str, Any]) -> dict[Place, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value says something: an object tells its type only, and an error that no test names nothing."""
+    """Return whether a value says something: a bare type does not, nor does an error that no test names."""
     text = canonical_json(value)
     named = not isinstance(value, dict) or "raises" not in value or isinstance(value["raises"], bool)
     return named and '{"x":' not in text and " at 0x" not in text and "@" not in text
+
+
+def _own_object(value: Any, symbols: Iterable[str]) -> bool:
+    """Return whether a value holds the state of a class that the task asks to write: others may keep it otherwise."""
+    text = canonical_json(value)
+    names = (symbol.rsplit(".", 1)[0] if symbol.endswith(".__init__") else symbol for symbol in symbols)
+    return any(f'"x":{canonical_json(name)}' in text for name in names)
 
 
 def _spread(places: Sequence[Place], values: Mapping[Place, Any]) -> list[Place]:

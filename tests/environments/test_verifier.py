@@ -106,13 +106,18 @@ def test_values_that_equal_those_of_the_solution_are_no_tampering(lab: Lab, resu
 
 def test_a_value_that_the_solution_itself_does_not_repeat_says_nothing(lab: Lab) -> None:
     toy = TOYS[1]
-    tests = (
-        "import time, durations\ndef test_show():\n    now = time.time_ns()\n    assert now == now\n"
-    )
+    tests = "import time, durations\ndef test_show():\n    now = time.time_ns()\n    assert now == now\n"
     files = {**toy.files, "tests/test_durations.py": tests.encode()}
     task = dataclasses.replace(toy.task, task_id="times", pass_to_pass=())
     other = dataclasses.replace(toy, task=task, files=files)
     assert verify(task, other.files, other.bundle(lab.folder), lab.sandbox, venv=lab.venv).reward == 1.0
+
+
+def test_nothing_is_judged_by_a_solution_that_does_not_pass(lab: Lab) -> None:
+    toy = TOYS[1]
+    task = dataclasses.replace(toy.task, task_id="unsolved", solution=())
+    with pytest.raises(NotKnown, match="own solution does not pass"):
+        verify(task, toy.files, toy.bundle(lab.folder), lab.sandbox, venv=lab.venv)
 
 
 WRITTEN = {

@@ -45,7 +45,8 @@ def told(contract, files, wanted, mark):
     path = [str(WORK if one == "." else WORK / one) for one in (".", *contract["python_path"])]
     flags = "-p no:cacheprovider -q --tb=no --continue-on-collection-errors -o addopts= -o required_plugins="
     arguments = [*flags.split(), "-o", "xfail_strict=false", "--rootdir", str(WORK), *files]
-    order = {"mark": mark, "wanted": wanted, "values": str(TESTS / "calls.py"), "path": path, "arguments": arguments}
+    order = {"mark": mark, "deep": not wanted, "wanted": wanted, "values": str(TESTS / "calls.py")}
+    order |= {"path": path, "arguments": arguments}
     with tempfile.TemporaryFile() as file:
         file.write(json.dumps(order).encode())
         file.seek(0)

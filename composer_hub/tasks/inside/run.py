@@ -81,7 +81,7 @@ class Session:
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
         self.told, self.marks = [], None  # what marks in the tests tell
         if job.get("mark"):
-            self.marks = load(setting["tools"]["values"]).Marks(self.told.append)
+            self.marks = load(setting["tools"]["values"]).Marks(self.told.append, deep=True)
             setattr(builtins, job["mark"], self.marks)
         self.current, self.caches = "", None
 
