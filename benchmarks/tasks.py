@@ -101,7 +101,7 @@ def one_package(
         counts: Counter[str] = Counter()
         candidates = list(generator(model, random.Random(options.seed)))
         before, begun = bench.cpu_s, time.monotonic()
-        checked = check(bench, model, candidates[: options.candidates], 0.3)
+        checked = check(bench, model, candidates[: options.candidates], Options().max_failing)
         counts["cpu_ms"], counts["wall_ms"] = (
             round(1000 * (bench.cpu_s - before)),
             round(1000 * (time.monotonic() - begun)),

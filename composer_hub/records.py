@@ -287,7 +287,7 @@ class Task:
     """A verifiable task made from a tested package."""
 
     task_id: str
-    kind: str  # stub, cluster, branch, removal, bug, combine, migrate, write_tests or contradiction
+    kind: str  # stub, cluster, branch, removal, bug, combine or write_tests
     package: str
     version: str
     bundle_digest: str  # sha256 of the bundle: the package's original tree as a tar.gz that is the same everywhere

@@ -29,8 +29,8 @@ class TaskCheck:
 
     @property
     def ok(self) -> bool:
-        """Return whether the solution, and only it, is rewarded; a contradiction has none."""
-        return self.start == 0 and self.gold == (self.kind != "contradiction")
+        """Return whether the solution, and only it, is rewarded."""
+        return self.start == 0 and self.gold == 1
 
 
 def check_version(

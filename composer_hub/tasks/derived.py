@@ -1,4 +1,4 @@
-"""Tasks made from checked candidates: several repaired together, tests to be written, and tests that contradict."""
+"""Tasks made from checked candidates: several repaired together, and tests to be written."""
 
 from __future__ import annotations
 
@@ -154,60 +154,3 @@ def _test_task(model: Model, function: Function, tests: frozenset[str], found: t
     )
     rest = frozenset(model.baseline.by_file.get(path, frozenset()) - tests)
     return Checked(candidate, apply(model.texts, splices), frozenset(), rest)
-
-
-# ------------------------------------------------------------------------------------------------------- contradiction
-
-
-def contradictions(bench: Bench, model: Model, checked: Sequence[Checked], number: int) -> list[Checked]:
-    """Return stub tasks with one more test that says the opposite of a test: no honest answer passes both."""
-    prepared: list[tuple[Checked, SourceEdit, str, str]] = []
-    for one in checked:
-        if one.candidate.kind == "stub" and len(prepared) < number:
-            found = _opposite(model, one)
-            if found is not None:
-                prepared.append((one, *found))
-    jobs = []
-    for place, (one, edit, _, _) in enumerate(prepared):
-        files = tuple(sorted({id.split("::")[0] for id in one.fail_to_pass} | {edit.path}))
-        job = Job(f"{place}", files, edits=(edit,), seconds=60)
-        jobs += [job, Job(f"{place}-start", files, edits=(*one.edits, edit), seconds=60)]
-    reports = {report.name: report for report in bench.run(jobs)}
-    done = []
-    for place, (one, edit, old, new) in enumerate(prepared):
-        gold, start = reports[f"{place}"], reports[f"{place}-start"]
-        both = {id for id in gold.statuses if id.split("[")[0] in (old, new)}
-        honest = any(gold.statuses.get(id) != "passed" for id in both if id.split("[")[0] == new)
-        if not honest or gold.problem or start.problem or both & start.passed():
-            continue
-        candidate = Candidate(
-            "contradiction", one.candidate.site, one.candidate.symbols, one.candidate.splices, one.candidate.guided,
-            one.candidate.lines, files=(edit,), gold=(),
-        )  # fmt: skip
-        done.append(Checked(candidate, (*one.edits, edit), one.fail_to_pass | both, one.pass_to_pass))
-    return done
-
-
-def _opposite(model: Model, one: Checked) -> tuple[SourceEdit, str, str] | None:
-    """Return a test file with a test that asks for the opposite of another one, and the names of both."""
-    for id in sorted(one.fail_to_pass):
-        path, *names = id.split("[")[0].split("::")
-        source = model.tests.get(path)
-        found = test_function(source, names) if source is not None else None
-        if source is None or found is None:
-            continue
-        node = found[0]
-        for statement in node.body:
-            test = getattr(statement, "test", None)
-            if isinstance(statement, ast.Assert) and isinstance(test, ast.Compare) and isinstance(test.ops[0], ast.Eq):
-                first = min([node.lineno, *(other.lineno for other in node.decorator_list)])
-                start, end = source.line_start(first), source.line_end(node.end_lineno or 0)
-                left, right = source.end(test.left), source.start(test.comparators[0])
-                between = source.text[left:right].replace("==", "!=", 1)
-                text = source.text[start:left] + between + source.text[right:end]
-                new = f"{node.name}_again"
-                text = text.replace(f"def {node.name}(", f"def {new}(", 1)
-                (edit,) = apply(model.texts, [Splice(path, end, end, f"\n\n{text}")])
-                prefix = "::".join([path, *names[:-1]])
-                return edit, f"{prefix}::{node.name}", f"{prefix}::{new}"
-    return None

@@ -181,8 +181,8 @@ def _graded(
 def checked_trees(shelf: TaskShelf, number: int | None = None) -> Iterator[tuple[str, dict[str, bytes] | None]]:
     """Yield the id and the files of each task's tree; None if its grader failed the check."""
     box = open_sandbox()
-    # A Harbor grader runs tests; new tests and contradictions need our verifier.
-    for task in [one for one in shelf.tasks.values() if one.kind not in ("write_tests", "contradiction")][:number]:
+    # A Harbor grader runs tests; new tests need our verifier.
+    for task in [one for one in shelf.tasks.values() if one.kind != "write_tests"][:number]:
         digest, oracle = task.bundle_digest, shelf.oracles.get(task.task_id)
         venv = shelf.venvs[digest]
         files = tree_of(task, shelf.bundles[digest], pinned(venv) if venv else (), oracle)

@@ -116,7 +116,7 @@ def audit(
     model: Model, candidate: Candidate, outside: Library, inside: Library, texts: Mapping[str, str]
 ) -> LeakReport:
     """Look for copies of what a candidate removed: outside, elsewhere in the tree, and in its other files."""
-    if candidate.kind in ("bug", "branch", "migrate", "write_tests"):  # the rest of the function stands there anyway
+    if candidate.kind in ("bug", "branch", "write_tests"):  # the rest of the function stands there anyway
         return LeakReport(outside.num_files + inside.num_files)
     own = [one for one in model.functions if _is_removed(one, candidate)]
     changed = {splice.path for splice in candidate.splices}

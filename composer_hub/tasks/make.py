@@ -28,10 +28,9 @@ from composer_hub.tasks import leaks, oracles
 from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.deletion import Candidate, Model, branches, clusters, stubs
-from composer_hub.tasks.derived import combinations, contradictions, test_writing
+from composer_hub.tasks.derived import combinations, test_writing
 from composer_hub.tasks.drivers import Drivers, rewritten
 from composer_hub.tasks.gates import Checked, check, recheck
-from composer_hub.tasks.migration import migrations
 from composer_hub.tasks.mutation import bugs
 from composer_hub.tasks.removal import removals
 from composer_hub.tasks.sharding import check_source, source_input
@@ -45,9 +44,8 @@ GENERATORS: Mapping[str, Callable[[Model, random.Random], Iterator[Candidate]]] 
     "branch": branches,
     "removal": removals,
     "bug": bugs,
-    "migrate": migrations,
 }
-KINDS = (*GENERATORS, "combine", "write_tests", "contradiction")
+KINDS = (*GENERATORS, "combine", "write_tests")
 MAX_PASS_TO_PASS = 60
 MIN_PASS_TO_PASS = 20
 _CHUNK = 24
@@ -63,7 +61,7 @@ class Options:
     seed: int = 0
     help_level: int = 1
     recheck_every: int = 20  # 0: none
-    max_share: float = 0.3  # of the tests may fail
+    max_failing: int = 100  # tests of one task
     suite_seconds: float = 10.0  # of CPU; of a longer suite the fastest tests are used
     with_oracle: bool = True
     test_share: float = 0.1  # of the packages
@@ -246,15 +244,10 @@ def work(staging: Staging, inputs: Sequence[Input], result: Path) -> Mapping[str
 
 
 def _split(tasks: Sequence[Task], share: float) -> tuple[Task, ...]:
-    """Give whole packages to the test split, and contradictions to none that trains."""
+    """Give whole packages to the test split."""
     packages = sorted({task.package for task in tasks}, key=stable_share)
     held_out = set(packages[: round(share * len(packages))])
-    named = [
-        replace(
-            task, split="probe" if task.kind == "contradiction" else "test" if task.package in held_out else "train"
-        )
-        for task in tasks
-    ]
+    named = [replace(task, split="test" if task.package in held_out else "train") for task in tasks]
     return tuple(sorted(named, key=lambda task: (task.package, task.kind, task.task_id)))
 
 
@@ -329,12 +322,6 @@ def _of_kind(
     """Return the checked candidates of one kind, up to the number that is wanted."""
     drawn = random.Random(stable_id(options.seed, kind, model.package.name))
     wanted = options.max_per_kind
-    if kind == "contradiction":
-        stubs_only = [one for one in checked if one.candidate.kind == "stub"]
-        found = contradictions(bench, model, stubs_only, max(1, wanted // 5))
-        report.tried[kind] += len(found)
-        report.valid[kind] += len(found)
-        return found
     if kind == "write_tests":
         found = []
         for one, mutants in test_writing(bench, model, drawn, max(1, wanted // 5)):
@@ -348,7 +335,7 @@ def _of_kind(
     candidates = combinations(checked, drawn) if kind == "combine" else GENERATORS[kind](model, drawn)
     found = []
     for chunk in _chunks(candidates, wanted, lambda: wanted - len(found)):
-        for one in check(bench, model, chunk, options.max_share):
+        for one in check(bench, model, chunk, options.max_failing):
             report.tried[kind] += 1
             # A task that breaks many tests is right, but not wanted.
             report.valid[kind] += one.reason in ("", "unfocused")
@@ -403,7 +390,7 @@ def _rechecked(
         return list(checked)
     places = [
         number for number, one in enumerate(checked)
-        if number % options.recheck_every == 0 and one.candidate.kind not in ("write_tests", "contradiction")
+        if number % options.recheck_every == 0 and one.candidate.kind != "write_tests"
     ]  # fmt: skip
     done = list(checked)
     for place, one in zip(places, recheck(bench, model, [checked[place] for place in places]), strict=True):
@@ -421,7 +408,7 @@ def _with_oracles(
     report.oracle_functions = oracles.covered(model, calls)
     asked = {
         number: (one, oracles.oracle_of(one, calls)) for number, one in enumerate(checked)
-        if one.candidate.kind not in ("migrate", "write_tests", "contradiction")
+        if one.candidate.kind != "write_tests"
     }  # fmt: skip
     tells = dict(zip(asked, oracles.telling(bench, list(asked.values())), strict=True))
     # Tests with other arguments reach what no recorded call can build: methods, properties, errors, generators.
@@ -507,7 +494,7 @@ def _pass_to_pass(model: Model, one: Checked) -> tuple[str, ...]:
     """Return tests that pass before and after: those that the edit could have changed first."""
     quick = [id for id in one.pass_to_pass if model.baseline.seconds.get(id, 0) < 2]
     chosen = sorted(quick, key=stable_share)[:MAX_PASS_TO_PASS]
-    if len(chosen) < MIN_PASS_TO_PASS and one.candidate.kind not in ("migrate", "write_tests", "contradiction"):
+    if len(chosen) < MIN_PASS_TO_PASS and one.candidate.kind != "write_tests":
         files = {id.split("::")[0] for id in one.fail_to_pass}
         rest = model.baseline.passing - one.fail_to_pass - set(chosen)
         # Tests of the same files cost no further import.

@@ -20,9 +20,7 @@ _ASKS = {
     "removal": "{what} and everything that refers to it at import time were removed.",
     "bug": "{what} has a bug.",
     "combine": "Several things in one module do not work.",
-    "migrate": "{change}",
     "write_tests": "{what} has no tests.",
-    "contradiction": "The body of {what} was removed.",
 }
 _DO = {
     "stub": "Write it again.",
@@ -31,9 +29,7 @@ _DO = {
     "removal": "Add it again, where it was, with its exports and imports.",
     "bug": "Find and fix it.",
     "combine": "Repair all of them.",
-    "migrate": "Nothing else may change.",
     "write_tests": "Write tests in `{file}` that pass now and fail when its behavior changes.",
-    "contradiction": "Write it again.",
 }
 
 
@@ -41,7 +37,7 @@ def statements(model: Model, candidate: Candidate, failing: Iterable[str]) -> tu
     """Return the statement at every level of help."""
     package, ordered = model.package, sorted(failing)
     what = _symbol(candidate.symbols[0])
-    ask = _ASKS[candidate.kind].format(what=what, **({"change": ""} | candidate.notes))
+    ask = _ASKS[candidate.kind].format(what=what)
     do = _DO[candidate.kind].format(**({"file": ""} | candidate.notes))
     start = f"This is the source tree of the Python package `{package.name}` {package.metadata.version}."
     end = (
@@ -52,8 +48,6 @@ def statements(model: Model, candidate: Candidate, failing: Iterable[str]) -> tu
     tests = _tests(ordered)
     if candidate.kind == "write_tests":
         least = " ".join([start, f"Write tests for {what}, in `{candidate.notes['file']}`.", end])
-    elif candidate.kind == "migrate":
-        least = "\n\n".join([f"{start} {ask} {do}", end])
     else:
         least = "\n\n".join([f"{start} These tests fail; make them pass without breaking others.", tests, end])
     contract = _contract(model, candidate)

@@ -42,7 +42,7 @@ def made(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> tasks.TaskSet:
             "old/spans.py": "def title(words):\n    return words\n",
         },
     )
-    options = tasks.Options(max_per_kind=2, recheck_every=7, workers=1, max_share=0.7)
+    options = tasks.Options(max_per_kind=2, recheck_every=7, workers=1)
     made = tasks.make([str(folder), str(folder / "nothing-here")], options)
     assert made.tasks, made.reports
     return made

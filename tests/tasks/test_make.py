@@ -119,11 +119,6 @@ def test_statements_say_more_with_more_help(made: tasks.TaskSet) -> None:
     assert "NotImplementedError" not in most
 
 
-def test_contradictions_are_for_measuring_only(made: tasks.TaskSet) -> None:
-    assert {task.split for task in made.tasks if task.kind == "contradiction"} == {"probe"}
-    assert "probe" not in {task.split for task in made.tasks if task.kind != "contradiction"}
-
-
 def test_a_version_keeps_the_tasks_of_other_packages(made: tasks.TaskSet, tmp_path: Path) -> None:
     where = hub.FolderDestination(tmp_path)
     few = tuple(dataclasses.replace(task, package="other", task_id=f"o{task.task_id}") for task in made.tasks[:2])
@@ -210,7 +205,7 @@ def test_a_bundle_has_the_same_bytes_whenever_it_is_packed(tmp_path: Path) -> No
 
 def test_every_sandbox_makes_the_same_tasks_and_oracles(kind: str, venv: Path, tmp_path: Path) -> None:
     folder = toy.write(tmp_path / "toy")
-    kinds = ("stub", "bug", "migrate")
+    kinds = ("stub", "bug", "branch")
     for_all = tasks.Options(kinds=kinds, max_per_kind=2, recheck_every=0, workers=1)
     again = tasks.make([str(folder)], dataclasses.replace(for_all, sandbox=kind, workers=2))
     wanted = tasks.make([str(folder)], for_all)  # in the strongest sandbox of this machine
