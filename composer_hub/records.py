@@ -287,7 +287,7 @@ class Task:
     """A verifiable task made from a tested package."""
 
     task_id: str
-    kind: str  # stub, cluster, branch, removal, bug, combine or write_tests
+    kind: str  # stub, cluster, branch, removal, feature, bug, combine, write_tests or commit
     package: str
     version: str
     bundle_digest: str  # sha256 of the bundle: the package's original tree as a tar.gz that is the same everywhere
@@ -311,6 +311,11 @@ class Task:
     validation: JsonObject = field(default_factory=dict)  # runs and their CPU time, gates, re-checks
     leaks: JsonObject = field(default_factory=dict)  # copies of the solution that were found, and what was done
     has_oracle: bool = False
+    hidden: tuple[SourceEdit, ...] = ()  # test files that only the verifier has
+    commit: str = ""  # that the task was made from
+    date: str = ""  # of the commit, YYYY-MM-DD
+    num_files: int = 0  # of the solution
+    num_lines: int = 0  # of code that is deleted or changed
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,7 +29,7 @@ tasks.add_command(harbor)
 
 @tasks.command(short_help="Make tasks and publish them.")
 @click.argument("sources", nargs=-1, required=True, metavar="SRC…")
-@click.option("--kinds", default=",".join(stage.KINDS), show_default=True, help="Kinds of tasks.")
+@click.option("--kinds", default=",".join(stage.Options().kinds), show_default=True, help="Kinds; also commit.")
 @click.option("--max-per-kind", default=25, show_default=True, help="Tasks of a kind and package.")
 @click.option("--seed", default=0, show_default=True, help="Seed of the choice among candidates.")
 @click.option("--help-level", default=1, show_default=True, help="0: failing tests, 1: and contract, 2: and tests.")
@@ -38,7 +38,11 @@ tasks.add_command(harbor)
 @click.option("--recheck-every", default=20, show_default=True, help="Check every k-th task again in full (0: none).")
 @click.option("--oracle/--no-oracle", "with_oracle", default=True, help="Also make hidden oracles, in NAME-oracle.")
 @click.option("--test-share", default=0.1, show_default=True, help="Share of the packages in the split `test`.")
+@click.option("--without", multiple=True, metavar="PATTERN", help="Test files or ids to leave out.")
 @click.option("--with", "requirements", multiple=True, metavar="REQ", help="Requirement that the tests also need.")
+@click.option("--revisions", default="HEAD", show_default=True, help="Commits to replay, as git names them.")
+@click.option("--max-commits", default=200, show_default=True, help="Commits to look at, the newest first.")
+@click.option("--hide-tests", is_flag=True, help="Hide the tests of replayed commits from the agent.")
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
 @click.option("--workers", default=2, show_default=True, help="Test runs at the same time.")
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
@@ -58,6 +62,7 @@ def make(
 ) -> None:
     """Make tasks from packages: SRC is a folder, an sdist, a wheel, or a name that pip downloads.
 
+    --kinds commit replays the commits of a git repository that change code and tests.
     Tests of the packages run in a sandbox. Hidden oracles go to the private dataset NAME-oracle.
     """
     if num_trees and publication.public:

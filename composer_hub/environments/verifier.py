@@ -91,7 +91,7 @@ def _travels(task: Task, path: str) -> bool:
 
 def fresh_tree(task: Task, files: Files, bundle: Path, *, tests: bool = True) -> dict[str, bytes]:
     """Return the tree that is judged: the originals, and what travels of the agent's files."""
-    start = edited(bundle_files(bundle), task.edits)
+    start = edited(bundle_files(bundle), (*task.edits, *task.hidden))
     kept = {path: data for path, data in start.items() if not _travels(task, path)}
     if not tests:
         kept = {path: data for path, data in kept.items() if path not in task.tests}

@@ -6,9 +6,10 @@ end the same way in all three is set aside. Test files that hang or kill the run
 
 from __future__ import annotations
 
+import fnmatch
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from composer_hub.output import plural
@@ -49,13 +50,17 @@ class Baseline:
         return any(first <= line <= last for line in self.at_import.get(path, ()))
 
 
-def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
+def measure(bench: Bench, suite_seconds: float = 10.0, without: Sequence[str] = ()) -> Baseline:
     """Run the tests of a package without edits; `PackageRefused` if too few of them pass.
 
-    Of a suite that uses more processor time than `suite_seconds`, the fastest tests are used.
+    Of a suite that uses more processor time than `suite_seconds`, the fastest tests are used. Test files and ids that
+    a pattern of `without` matches are left out.
     """
     package = bench.package
-    files, set_aside = package.tests, dict[str, str]()
+    set_aside = {path: "left out" for path in package.tests if _is_named(path, without)}
+    files = tuple(path for path in package.tests if path not in set_aside)
+    if not files:
+        raise PackageRefused("no_tests", f"--without leaves out every test file of {package.name}. Name fewer.")
     options = {"compile": True, "budget": 0.8 * MAX_SUITE_SECONDS}
     plain = Job("plain", files, seconds=MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS, options=options)
     (first,) = bench.run([plain])
@@ -69,7 +74,9 @@ def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
             reasons = {"hangs": "tests_hang", "late": "tests_hang", "killed": "tests_kill"}
             raise PackageRefused(
                 reasons.get(first.problem, "tests_do_not_run"),
-                f"No test file of {package.name} can be run: {first.detail[:300] or first.problem}.",
+                f"No test file of {package.name} can be run: {first.detail[:300] or first.problem}. If some "
+                f"wait for something or use over {FILE_SECONDS:g} s of processor time, leave those out: --without "
+                f"'{package.tests[0]}'.",
             )
         (first,) = bench.run([replace(plain, files=files)])
     if not first.passed():
@@ -85,7 +92,7 @@ def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
     set_aside |= {path: "cannot be imported" for path in first.values["broken_files"] if path in files}
     files = tuple(path for path in files if path not in set_aside)
     hanging = {id for id, seconds in first.seconds.items() if seconds >= TEST_SECONDS}
-    hanging |= {id for id, status in first.statuses.items() if status == "late"}
+    hanging |= {id for id, status in first.statuses.items() if status == "late" or _is_named(id, without)}
     slow = _slow(first.values["costs"], suite_seconds) | {*first.values["left_out"], *hanging}
     bench.without = slow
     covered = {"coverage": package.sources}
@@ -121,6 +128,26 @@ def measure(bench: Bench, suite_seconds: float = 10.0) -> Baseline:
         suite_s=first.cpu_s,
         by_file={path: frozenset(ids) for path, ids in by_file.items()},
     )
+
+
+def _is_named(name: str, patterns: Sequence[str]) -> bool:
+    return any(fnmatch.fnmatch(name, one) for one in patterns)
+
+
+def advice(baseline: Baseline) -> str:
+    """Return what would make tasks of a package cheaper; empty if nothing would."""
+    always = sorted(baseline.unseen)
+    cost, total = (sum(baseline.seconds.get(id, 0) for id in ids) for ids in (always, baseline.passing))
+    hanging = [path for path, reason in baseline.set_aside.items() if reason in ("hangs", "late")]
+    found = []
+    if cost > total / 4:
+        found.append(
+            f"{plural(len(always), 'test')} start processes that cannot be watched, so they run for every candidate "
+            f"({cost / total:.0%} of the suite's time): --without '{always[0].split('::')[0]}::*' leaves them out."
+        )
+    if hanging:
+        found.append(f"{hanging[0]} does not end within {FILE_SECONDS:g} s: --without '{hanging[0]}' saves the wait.")
+    return " ".join(found)
 
 
 def _slow(costs: Mapping[str, float], most: float) -> frozenset[str]:

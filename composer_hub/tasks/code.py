@@ -13,6 +13,7 @@ from pathlib import PurePosixPath
 from composer_hub.records import SourceEdit
 
 Definition = ast.FunctionDef | ast.AsyncFunctionDef
+MIN_QUOTE = 12  # characters of a line of the solution, without spaces
 
 
 @dataclass(frozen=True, order=True)
@@ -199,3 +200,18 @@ def emptied(function: Function, body: str) -> Splice:
     rest = source.text[end : source.line_end(last)]
     end = source.line_end(below) - 1 if below > last else end + len(rest.rstrip("\r\n")) if "#" in rest else end
     return Splice(source.path, start, end, body)
+
+
+def removed_lines(start: Iterable[SourceEdit], solution: Iterable[SourceEdit]) -> set[str]:
+    """Return the lines that only the solution has, without spaces."""
+    before = {edit.path: edit.text or "" for edit in start}
+    found = set()
+    for edit in solution:
+        there = {flat(line) for line in before.get(edit.path, "").splitlines()}
+        found |= {flat(line) for line in (edit.text or "").splitlines()} - there
+    return {line for line in found if len(line) >= MIN_QUOTE and not line.startswith("#")}
+
+
+def flat(text: str) -> str:
+    """Return a text without spaces."""
+    return "".join(text.split())

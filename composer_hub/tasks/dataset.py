@@ -9,7 +9,7 @@ import base64
 import dataclasses
 import tempfile
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -197,14 +197,17 @@ def _yields(numbers: Mapping[str, Any]) -> str:
         valid, kept = numbers["valid"].get(kind, 0), numbers["kept"].get(kind, 0)
         checks = {outcome: count for (checked, outcome), count in again if checked == kind}
         exact = f"{checks.get('exact', 0)} of {sum(checks.values())}" if checks else "-"
-        rows.append(f"| {kind} | {tried:,} | {valid:,} ({valid / max(tried, 1):.0%}) | {kept:,} | {exact} |")
-    head = ["| kind | candidates run | valid | kept | exact in two full runs |", "|---|---:|---:|---:|---:|"]
+        rows.append(f"| {kind} | {tried:,} | {kept:,} ({kept / max(tried, 1):.0%}) | {valid:,} | {exact} |")
+    head = ["| kind | candidates run | kept | valid | exact in two full runs |", "|---|---:|---:|---:|---:|"]
     return "\n".join([*head, *rows])
 
 
 def _licenses(bundles: Iterable[Mapping[str, Any]]) -> str:
-    rows: Sequence[str] = [
-        f"| {row['package']} | {row['version']} | {row['license']} | {'yes' if row['copyleft'] else 'no'} |"
-        for row in sorted(bundles, key=lambda row: row["package"])
-    ]
+    # Each replayed commit has a bundle.
+    rows = sorted(
+        {
+            f"| {row['package']} | {row['version']} | {row['license']} | {'yes' if row['copyleft'] else 'no'} |"
+            for row in bundles
+        }
+    )
     return "\n".join(["| package | version | license | copyleft |", "|---|---|---|---|", *rows])

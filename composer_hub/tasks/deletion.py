@@ -37,7 +37,8 @@ class Candidate:
     lines: int  # of code that is deleted or changed
     probes: tuple[Splice, ...] = ()  # the same edit with bodies that give trivial answers
     files: tuple[SourceEdit, ...] = ()  # whole files that change besides
-    gold: tuple[SourceEdit, ...] | None = None  # the tree that passes, where it is not the original
+    gold: tuple[SourceEdit, ...] | None = None  # the solution, where it is not the original of the changed files
+    hidden: tuple[tuple[SourceEdit, SourceEdit], ...] = ()  # test files as the agent and as the verifier has them
     breaks_imports: bool = False  # whether modules may fail to import
     notes: dict[str, str] = field(default_factory=dict)  # for the statement
 

@@ -88,7 +88,9 @@ def tree_of(
     contract = {"fail_to_pass": task.fail_to_pass, "pass_to_pass": task.pass_to_pass, "python_path": task.python_path}
     files = {
         "environment/source.tar.gz": packed(start),
-        "tests/source.tar.gz": packed({path: data for path, data in start.items() if path not in graded}),
+        "tests/source.tar.gz": packed(
+            {path: data for path, data in edited(start, task.hidden).items() if path not in graded}
+        ),
     }
     solved = {path: gold[path] for path in graded if path in gold and gold[path] != start.get(path)}
     files |= {f"solution/files/{path}": data for path, data in solved.items()}

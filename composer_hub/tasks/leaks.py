@@ -119,7 +119,8 @@ def audit(
     if candidate.kind in ("bug", "branch", "write_tests"):  # the rest of the function stands there anyway
         return LeakReport(outside.num_files + inside.num_files)
     own = [one for one in model.functions if _is_removed(one, candidate)]
-    changed = {splice.path for splice in candidate.splices}
+    changed = {splice.path for splice in candidate.splices} | {edit.path for edit in candidate.files}
+    texts = {path: text for path, text in texts.items() if path not in changed}
     remaining: set[str] = set()
     masked: set[str] = set()
     for function in own:
@@ -141,7 +142,7 @@ def audit(
 def _is_removed(function: Function, candidate: Candidate) -> bool:
     removed = set(candidate.symbols)
     return function.symbol in removed or any(
-        function.symbol.startswith(f"{one}.") for one in removed if candidate.kind == "removal"
+        function.symbol.startswith(f"{one}.") for one in removed if candidate.kind in ("removal", "feature")
     )
 
 

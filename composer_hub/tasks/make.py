@@ -21,31 +21,34 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.environments.sandbox import SandboxError
+from composer_hub.environments.trees import matches
 from composer_hub.environments.venvs import VenvError, pinned, site_packages, venv_for
 from composer_hub.records import SourceEdit, Task, stable_id, stable_share
 from composer_hub.shards import Input, Plans, Sharding, Staging, balanced
 from composer_hub.tasks import leaks, oracles
-from composer_hub.tasks.baseline import measure
+from composer_hub.tasks.baseline import advice, measure
 from composer_hub.tasks.bench import Bench
+from composer_hub.tasks.commits import replays
 from composer_hub.tasks.deletion import Candidate, Model, branches, clusters, stubs
 from composer_hub.tasks.derived import combinations, test_writing
 from composer_hub.tasks.drivers import Drivers, rewritten
 from composer_hub.tasks.gates import Checked, check, recheck
 from composer_hub.tasks.mutation import bugs
-from composer_hub.tasks.removal import removals
+from composer_hub.tasks.removal import features, removals
 from composer_hub.tasks.sharding import check_source, source_input
-from composer_hub.tasks.sources import Package, PackageRefused, open_package, pack
+from composer_hub.tasks.sources import Package, PackageRefused, editable, open_package, pack
 from composer_hub.tasks.statement import statements
 
-GENERATOR_VERSION = "1"
+GENERATOR_VERSION = "2"
 GENERATORS: Mapping[str, Callable[[Model, random.Random], Iterator[Candidate]]] = {
     "stub": stubs,
     "cluster": clusters,
     "branch": branches,
     "removal": removals,
+    "feature": features,
     "bug": bugs,
 }
-KINDS = (*GENERATORS, "combine", "write_tests")
+KINDS = (*GENERATORS, "combine", "write_tests", "commit")
 MAX_PASS_TO_PASS = 60
 MIN_PASS_TO_PASS = 20
 _CHUNK = 24
@@ -56,7 +59,7 @@ _RESULT = "made.pickle"
 class Options:
     """What to make, and how carefully."""
 
-    kinds: tuple[str, ...] = KINDS
+    kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "commit")  # a history has a tree per task
     max_per_kind: int = 25  # of a package
     seed: int = 0
     help_level: int = 1
@@ -64,7 +67,11 @@ class Options:
     max_failing: int = 100  # tests of one task
     suite_seconds: float = 10.0  # of CPU; of a longer suite the fastest tests are used
     with_oracle: bool = True
+    revisions: str = "HEAD"  # of commit replay, as git names them
+    max_commits: int = 200  # to look at, the newest first
+    hide_tests: bool = False  # of replayed commits
     test_share: float = 0.1  # of the packages
+    without: tuple[str, ...] = ()  # patterns of test files and ids to leave out
     requirements: tuple[str, ...] = ()  # to install besides those that a package names
     sandbox: str = "auto"
     workers: int = 2
@@ -117,19 +124,23 @@ class PackageReport:
     baseline_cpu_s: float = 0.0
     kind_cpu_s: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
+    num_commits: int = 0  # that were looked at
+    advice: str = ""  # what to pass
     skipped_files: Counter[str] = field(default_factory=Counter)
 
     def line(self) -> str:
         """Describe the package: its tasks and what was left out, or the reason that it gave none."""
         if self.refused:
             return f"{self.source} gave no tasks ({self.refused}): {self.sentence}"
-        kept = ", ".join(f"{kind} {number}" for kind, number in self.kept.items())
+        kept = ", ".join(f"{kind} {self.kept[kind]} of {tried}" for kind, tried in self.tried.items())
         slow = f"{self.num_slow} slow ones, " if self.num_slow else ""
         files = self.files_set_aside()
         return (
-            f"{self.package} {self.version}: {kept}. Set aside: {self.num_flaky} flaky tests, {slow}"
-            f"{self.num_not_passing} that do not pass{files and f', {files}'}."
-        )
+            f"{self.package} {self.version}, tasks of candidates: {kept}. Set aside: {self.num_flaky} flaky tests, "
+            f"{slow}{self.num_not_passing} that do not pass{files and f', {files}'}."
+            + f" {self.num_commits:,} commits were looked at." * bool(self.num_commits)
+            + f" {self.advice}" * bool(self.advice)
+        )  # fmt: skip
 
     def files_set_aside(self) -> str:
         return ", ".join(f"{number} test files ({reason})" for reason, number in self.set_aside.items())
@@ -185,7 +196,7 @@ def make(
     for part in found:
         tasks += part.tasks
         kept |= part.oracles
-        bundles |= {part.bundle.digest: part.bundle} if part.bundle else {}
+        bundles |= {one.digest: one for one in part.bundles}
         reports.append(part.report)
         on_package(part.report)
     used = {task.bundle_digest for task in tasks}
@@ -200,7 +211,7 @@ class _Made:
     report: PackageReport
     tasks: Sequence[Task] = ()
     oracles: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)  # by task
-    bundle: Bundle | None = None
+    bundles: Sequence[Bundle] = ()
 
 
 def _made_of(source: str, options: Options) -> _Made:
@@ -210,7 +221,7 @@ def _made_of(source: str, options: Options) -> _Made:
     with tempfile.TemporaryDirectory(prefix="composer-tasks-") as folder:
         Path(folder).chmod(0o755)  # the sandbox has a user of its own
         try:
-            made = _Made(report, *_make_package(source, options, Path(folder), report))
+            made = _Made(report, *_parts_of(source, options, Path(folder), report))
         except PackageRefused as error:
             report.refused, report.sentence = error.reason, str(error)
         except (VenvError, SandboxError) as error:
@@ -254,16 +265,69 @@ def _split(tasks: Sequence[Task], share: float) -> tuple[Task, ...]:
 # ------------------------------------------------------------------------------------------------------------- package
 
 
-def _make_package(
-    source: str, options: Options, folder: Path, report: PackageReport
-) -> tuple[list[Task], dict[str, Mapping[str, Any]], Bundle]:
+_Rows = tuple[list[Task], dict[str, Mapping[str, Any]], list[Bundle]]
+
+
+def _parts_of(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
+    """Return the tasks of a source's newest tree and those of its history."""
+    tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
+    kinds = tuple(kind for kind in options.kinds if kind != "commit")
+    makers = [_of_history] * (len(kinds) < len(options.kinds))
+    for maker in ([_make_package] if kinds else []) + makers:
+        try:
+            more = maker(source, replace(options, kinds=kinds), folder, report)
+        except PackageRefused as error:
+            if len(makers) + bool(kinds) == 1 or (maker is _of_history and not tasks):
+                raise
+            report.reasons[f"refused:{error.reason}"] += 1
+            continue
+        tasks, kept, bundles = tasks + more[0], kept | more[1], bundles + more[2]
+    return tasks, kept, bundles
+
+
+def _of_history(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
+    """Replay the changes of a git repository, up to the number of tasks that is wanted."""
+    tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
+    counts: Counter[str] = Counter()
+
+    def make_bench(package: Package, venv: Path, place: Path) -> Bench:
+        return Bench(package, venv, place, options.workers, options.sandbox)
+
+    found = replays(
+        Path(source).expanduser(), folder / "history", lambda package: _venv(package, options), make_bench, counts,
+        revisions=options.revisions, max_commits=options.max_commits, max_failing=options.max_failing,
+        suite_seconds=options.suite_seconds, hide_tests=options.hide_tests,
+    )  # fmt: skip
+    for bench, model, one in found:
+        counts["valid"] += 1
+        every = int(bool(options.recheck_every) and len(tasks) % options.recheck_every == 0)
+        more = _finished(bench, model, [one], replace(options, recheck_every=every), report)
+        report.package, report.version = model.package.name, model.package.metadata.version
+        tasks, kept, bundles = tasks + more[0], kept | more[1], bundles + more[2]
+        if len(tasks) == options.max_per_kind:
+            break
+    report.num_commits = counts.pop("commits", 0)
+    report.tried["commit"], report.valid["commit"] = counts.pop("tried", 0), counts.pop("valid", 0)
+    report.reasons.update({f"commit:{reason}": number for reason, number in counts.items()})
+    if not tasks:
+        why = ", ".join(f"{reason} {number}" for reason, number in counts.items())
+        raise PackageRefused(
+            "no_commit",
+            f"Of {report.num_commits:,} commits of {source}, {report.tried['commit']:,} change code and tests, and "
+            f"none gives a task ({why or 'look at more with --max-commits'}).",
+        )
+    return tasks, kept, bundles
+
+
+def _make_package(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
     package = open_package(source, folder / "package")
     report.package, report.version, report.skipped_files = package.name, package.metadata.version, package.skipped
     bench = Bench(package, _venv(package, options), folder / "bench", options.workers, options.sandbox)
-    baseline = measure(bench, options.suite_seconds)
+    baseline = measure(bench, options.suite_seconds, options.without)
     model = Model(package, baseline)
     report.num_tests, report.num_flaky = len(baseline.passing), len(baseline.flaky)
     report.num_slow = len(baseline.slow)
+    report.advice = advice(baseline)
     report.num_not_passing, report.set_aside = baseline.num_other, Counter(baseline.set_aside.values())
     report.baseline_cpu_s = round(bench.cpu_s, 2)
     checked: list[Checked] = []
@@ -272,7 +336,25 @@ def _make_package(
         before = bench.cpu_s
         found = _of_kind(kind, bench, model, checked, options, report, hidden)
         report.kind_cpu_s[kind] = report.kind_cpu_s.get(kind, 0.0) + round(bench.cpu_s - before, 2)
-        checked += _audited(model, found, bench.venv, report)
+        checked += found
+    tasks, kept, bundles = _finished(bench, model, checked, options, report, hidden)
+    if not tasks:
+        reasons = "; ".join(filter(None, [str(dict(report.reasons)), report.files_set_aside()]))
+        raise PackageRefused("no_task", f"No candidate of {package.name} passed the gates: {reasons}.")
+    return tasks, kept, bundles
+
+
+def _finished(
+    bench: Bench,
+    model: Model,
+    checked: Sequence[Checked],
+    options: Options,
+    report: PackageReport,
+    hidden: Mapping[str, Mapping[str, Any]] = {},
+) -> _Rows:
+    """Return the rows of checked candidates: audited, checked again, and with oracles."""
+    package = model.package
+    checked = _audited(model, checked, bench.venv, report)
     checked = _rechecked(bench, model, checked, options, report)
     answered = _with_oracles(bench, model, checked, options, report) if options.with_oracle else {}
     tasks, kept = [], dict[str, Mapping[str, Any]]()
@@ -283,7 +365,7 @@ def _make_package(
         report.kept[one.candidate.kind] += 1
         if oracle is not None:
             kept[task.task_id] = oracle
-    report.cpu_s = round(bench.cpu_s, 2)
+    report.cpu_s = round(report.cpu_s + bench.cpu_s, 2)
     bundle = Bundle(
         package.digest,
         package.name,
@@ -294,20 +376,26 @@ def _make_package(
         pinned(bench.venv),
         pack(package.folder),
     )
-    if not tasks:
-        reasons = "; ".join(filter(None, [str(dict(report.reasons)), report.files_set_aside()]))
-        raise PackageRefused("no_task", f"No candidate of {package.name} passed the gates: {reasons}.")
-    return tasks, kept, bundle
+    return tasks, kept, [bundle] if tasks else []
 
 
 def _venv(package: Package, options: Options) -> Path:
     needed = ["pytest", "coverage", *options.requirements, *package.metadata.requirements]
     try:
-        return venv_for([*needed, *package.metadata.test_requirements], options.venvs)
+        venv = venv_for([*needed, *package.metadata.test_requirements], options.venvs)
     except VenvError:
         if not package.metadata.test_requirements:
             raise
-        return venv_for(needed, options.venvs)  # tests that need what cannot be installed are not used
+        venv = venv_for(needed, options.venvs)  # tests that need what cannot be installed are not used
+    site = site_packages(venv)
+    if twice := [name for name in package.modules if (site / name).exists() or (site / f"{name}.py").exists()]:
+        raise PackageRefused(
+            "installed_twice",
+            f"{twice[0]} is also installed where the tests of {package.name} run, because pytest or a requirement "
+            "needs it. That copy holds every solution, and pytest may load it before a task's edit. Leave out this "
+            "package, or the requirement that brings it.",
+        )
+    return venv
 
 
 def _of_kind(
@@ -406,8 +494,11 @@ def _with_oracles(
     calls = oracles.record(bench, model, [one.symbol for one in model.functions], options.seed)
     calls = oracles.described(bench, rewritten(model), calls)
     report.oracle_functions = oracles.covered(model, calls)
+    # Whoever makes a change again need not have its helpers.
+    private = {number: set(one.candidate.notes.get("private", "").split("\n")) for number, one in enumerate(checked)}
     asked = {
-        number: (one, oracles.oracle_of(one, calls)) for number, one in enumerate(checked)
+        number: (one, oracles.oracle_of(one, [call for call in calls if call.call["target"] not in private[number]]))
+        for number, one in enumerate(checked)
         if one.candidate.kind != "write_tests"
     }  # fmt: skip
     tells = dict(zip(asked, oracles.telling(bench, list(asked.values())), strict=True))
@@ -429,10 +520,12 @@ def _with_oracles(
 def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Task:
     package, candidate = model.package, one.candidate
     masked = [SourceEdit(path, None) for path in one.masked]
+    masked += [agent for agent, _ in candidate.hidden]
     texts = statements(model, candidate, one.fail_to_pass)
     level = options.help_level
     passing = _pass_to_pass(model, one)
-    changed = {edit.path for edit in one.edits if edit.path not in model.sources}
+    changed = {edit.path for edit in one.edits if edit.path in model.tests}
+    solution = _solution(model, one)
     files = {id.split("::")[0] for id in (*one.fail_to_pass, *passing)} | changed
     if candidate.kind == "write_tests":  # the oracle's mutants decide alone
         files, passing = set(model.package.tests), ()
@@ -448,8 +541,8 @@ def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Tas
         statements=texts,
         help_level=level,
         edits=tuple(sorted((*one.edits, *masked), key=lambda edit: edit.path)),
-        solution=_solution(model, one),
-        editable=(candidate.notes["file"],) if candidate.kind == "write_tests" else editable(package),
+        solution=solution,
+        editable=(candidate.notes["file"],) if candidate.kind == "write_tests" else _editable(package, solution),
         tests=tuple(sorted(files)),
         fail_to_pass=tuple(sorted(one.fail_to_pass)),
         pass_to_pass=passing,
@@ -464,23 +557,21 @@ def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Tas
             "num_flaky": len(model.baseline.flaky),
             "share_failing": round(len(one.fail_to_pass) / max(1, len(model.baseline.passing)), 4),
             "recheck": one.recheck,
-            "lines": candidate.lines,
             **({"mutation": candidate.notes["mutation"]} if "mutation" in candidate.notes else {}),
         },
         leaks={"num_files": one.num_searched, "masked": list(one.masked), "remaining": []},
         has_oracle=has_oracle,
+        hidden=tuple(verifier for _, verifier in candidate.hidden),
+        commit=candidate.notes.get("commit", ""),
+        date=candidate.notes.get("date", ""),
+        num_files=len(solution),
+        num_lines=candidate.lines,
     )  # fmt: skip
 
 
-def editable(package: Package) -> tuple[str, ...]:
-    """Return the patterns of the package's own code."""
-    found = []
-    for start in package.python_path:
-        prefix = "" if start == "." else f"{start}/"
-        for name in package.modules:
-            is_folder = (package.folder / start / name).is_dir()
-            found.append(f"{prefix}{name}/**/*.py" if is_folder else f"{prefix}{name}.py")
-    return tuple(found)
+def _editable(package: Package, solution: Sequence[SourceEdit]) -> tuple[str, ...]:
+    own = editable(package)
+    return (*own, *(edit.path for edit in solution if not matches(edit.path, own)))
 
 
 def _solution(model: Model, one: Checked) -> tuple[SourceEdit, ...]:
@@ -499,7 +590,7 @@ def _pass_to_pass(model: Model, one: Checked) -> tuple[str, ...]:
         rest = model.baseline.passing - one.fail_to_pass - set(chosen)
         # Tests of the same files cost no further import.
         near = sorted(rest, key=lambda id: (id.split("::")[0] not in files, stable_share(id)))
-        if one.candidate.kind != "removal":
+        if one.candidate.kind not in ("removal", "feature"):
             chosen += [id for id in near if model.baseline.seconds.get(id, 0) < 2][: MIN_PASS_TO_PASS - len(chosen)]
         else:
             alive = [id for id in near if id.split("::")[0] not in files]

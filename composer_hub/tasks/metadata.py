@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import configparser
 import re
 import tomllib
 from collections.abc import Iterable, Mapping
@@ -54,13 +56,16 @@ def read_metadata(folder: Path) -> Metadata:
     for key, value in project.get("dependency-groups", {}).items():
         optional[key] = [one for one in value if isinstance(one, str)]
     optional[""] = sorted(_named_tools(folder))
-    required = [str(one) for one in table.get("dependencies", [])]
+    poetry = project.get("tool", {}).get("poetry", {})
+    older = {**_setup_cfg(folder), **_setup_py(folder), **({"name": poetry["name"]} if "name" in poetry else {})}
+    required = [str(one) for one in table.get("dependencies", older.get("install_requires", []))]
+    required += [one for one in poetry.get("dependencies", {}) if one.lower() != "python"]
     if header is not None:
         required = required or [one for one in header.get_all("Requires-Dist") or [] if "extra ==" not in one]
         for one in header.get_all("Requires-Dist") or []:
             if found := re.search(r"extra == ['\"]([\w.-]+)['\"]", one):
                 optional.setdefault(found[1], []).append(one.split(";")[0].strip())
-    name = (header and header["Name"]) or table.get("name") or folder.resolve().name
+    name = (header and header["Name"]) or table.get("name") or older.get("name") or folder.resolve().name
     version = (header and header["Version"]) or table.get("version") or "0"
     return Metadata(
         re.sub(r"[^\w.-]+", "-", str(name)).strip("-") or "package",
@@ -69,6 +74,44 @@ def read_metadata(folder: Path) -> Metadata:
         tuple(dict.fromkeys(required)),
         tuple(dict.fromkeys(_for_tests(optional))),
     )
+
+
+def _setup_cfg(folder: Path) -> dict[str, Any]:
+    """Return the name and the requirements that a `setup.cfg` states."""
+    parser = configparser.ConfigParser(interpolation=None)
+    try:
+        parser.read_string((folder / "setup.cfg").read_text(encoding="utf-8"))
+    except (OSError, ValueError, configparser.Error):
+        return {}
+    name, listed = parser.get("metadata", "name", fallback=""), parser.get("options", "install_requires", fallback="")
+    required = [one.strip() for one in listed.splitlines() if one.strip() and not one.startswith("#")]
+    return {key: value for key, value in (("name", name), ("install_requires", required)) if value}
+
+
+def _setup_py(folder: Path) -> dict[str, Any]:
+    """Return the name and the requirements that a `setup.py` writes as plain values; it is not run."""
+    try:
+        parsed = ast.parse((folder / "setup.py").read_text(encoding="utf-8"))
+    except (OSError, SyntaxError, ValueError, RecursionError):
+        return {}
+    found: dict[str, Any] = {}
+    for node in ast.walk(parsed):
+        if isinstance(node, ast.keyword) and node.arg in ("name", "install_requires"):
+            try:
+                found.setdefault(node.arg, ast.literal_eval(node.value))
+            except ValueError:
+                continue
+    wanted = {"name": str, "install_requires": list}
+    return {key: value for key, value in found.items() if isinstance(value, wanted[key])}
+
+
+def version_file(folder: Path) -> str:
+    """Return the module with the version that a build would write from git's tags; empty if there is none."""
+    tool = _pyproject(folder / "pyproject.toml").get("tool", {})
+    scm = tool.get("setuptools_scm", {})
+    hatch = tool.get("hatch", {}).get("build", {}).get("hooks", {}).get("vcs", {})
+    named = scm.get("version_file") or scm.get("write_to") or hatch.get("version-file") or ""
+    return named if isinstance(named, str) and named.endswith(".py") and not {"..", "/"} & {*Path(named).parts} else ""
 
 
 def is_copyleft(license: str) -> bool:

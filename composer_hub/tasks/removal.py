@@ -1,4 +1,4 @@
-"""True removal: a function or class gone with its exports, its imports, and everything that needs it at import time.
+"""True removal: functions or classes gone with their exports, imports, and everything that needs them at import time.
 
 The edit is the fixpoint of one rule: a statement that loads a removed name while its module is imported is removed too,
 and so is the name that it binds. Uses inside function bodies stay; they fail when they run.
@@ -7,6 +7,7 @@ and so is the name that it binds. Uses inside function bodies stay; they fail wh
 from __future__ import annotations
 
 import ast
+import functools
 import random
 import re
 from collections.abc import Iterator
@@ -16,7 +17,9 @@ from composer_hub.tasks.code import Source, Splice
 from composer_hub.tasks.deletion import Candidate, Model, shuffled
 
 MAX_SYMBOLS, MAX_LINES = 10, 400
+MIN_FEATURE_LINES = 15
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+Top = tuple[Source, Definition]  # at the top of a module
 
 
 @dataclass
@@ -30,22 +33,67 @@ class _Removal:
 
 def removals(model: Model, random: random.Random) -> Iterator[Candidate]:
     """Yield tested functions and classes of modules, removed without a trace."""
-    tops = [
+    for top in shuffled(_tops(model), random):
+        if _tests_of(model, top) and (candidate := _candidate(model, "removal", [top])) is not None:
+            yield candidate
+
+
+def features(model: Model, random: random.Random) -> Iterator[Candidate]:
+    """Yield what spans several files: a definition, and those that only it or its tests need."""
+    tops, seen = _tops(model), set[frozenset[str]]()
+    users = _users(tops)
+    for top in shuffled(tops, random):
+        group, tests = [top], _tests_of(model, top)
+        for one in group:  # grows
+            for other in tops:
+                needed = other not in group and other[1].name in _names(one[1])
+                own = _tests_of(model, other) if needed and len(group) < MAX_SYMBOLS else frozenset()
+                alone = users[other[1].name] <= {id(inner) for _, inner in group}
+                if own and (alone or own <= tests):
+                    group.append(other)
+        key = frozenset(f"{source.module}:{node.name}" for source, node in group)
+        if not tests or key in seen or len({source.path for source, _ in group}) < 2:
+            continue
+        seen.add(key)
+        candidate = _candidate(model, "feature", group)
+        if candidate is not None and candidate.lines >= MIN_FEATURE_LINES:
+            yield candidate
+
+
+def _tops(model: Model) -> list[Top]:
+    return [
         (source, node)
         for source in model.sources.values()
         for node in source.tree.body
         if isinstance(node, Definition) and not node.name.startswith("__")
     ]
-    for source, node in shuffled(tops, random):
-        tests = model.baseline.tests_of(source.path, node.body[0].lineno, node.end_lineno or 0)
-        if tests and (candidate := _candidate(model, source, node)) is not None:
-            yield candidate
 
 
-def _candidate(model: Model, source: Source, node: Definition) -> Candidate | None:
-    if sum(isinstance(one, Definition) and one.name == node.name for one in ast.walk(source.tree)) > 1:
-        return None
-    removal = _Removal({(source.module, node.name)}, {(source.path, node.lineno): node})
+def _tests_of(model: Model, top: Top) -> frozenset[str]:
+    return model.baseline.tests_of(top[0].path, top[1].body[0].lineno, top[1].end_lineno or 0)
+
+
+@functools.lru_cache(maxsize=10_000)
+def _names(node: Definition) -> frozenset[str]:
+    """Return every name and attribute in a definition."""
+    found = [getattr(one, "id", None) or getattr(one, "attr", None) for one in ast.walk(node)]
+    return frozenset(one for one in found if one)
+
+
+def _users(tops: list[Top]) -> dict[str, set[int]]:
+    """Return the definitions that mention the name of each definition."""
+    return {node.name: {id(other) for _, other in tops if other is not node and node.name in _names(other)}
+            for _, node in tops}  # fmt: skip
+
+
+def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
+    for source, node in group:
+        if sum(isinstance(one, Definition) and one.name == node.name for one in ast.walk(source.tree)) > 1:
+            return None
+    removal = _Removal(
+        {(source.module, node.name) for source, node in group},
+        {(source.path, node.lineno): node for source, node in group},
+    )
     before = 0
     while removal.possible and before != len(removal.names) + len(removal.statements):
         before = len(removal.names) + len(removal.statements)
@@ -63,9 +111,9 @@ def _candidate(model: Model, source: Source, node: Definition) -> Candidate | No
     if not _leaves_a_file(model, {name for _, name in removal.names}):
         return None
     named = {f"{one_source.module}:{one.name}" for one_source, one in statements if isinstance(one, Definition)}
-    first = f"{source.module}:{node.name}"
+    first = f"{group[0][0].module}:{group[0][1].name}"
     return Candidate(
-        "removal",
+        kind,
         first,
         (first, *sorted(named - {first})),
         tuple(sorted(set(splices))),

@@ -14,6 +14,7 @@ from collections import Counter
 
 from composer_hub.hints.judge import CachedModel
 from composer_hub.records import Task
+from composer_hub.tasks.code import flat, removed_lines
 from composer_hub.tasks.make import TaskSet
 
 PROMPT = """\
@@ -29,8 +30,7 @@ task>>>
 Issue:"""
 MAX_TOKENS = 400
 MIN_CHARS, MAX_CHARS = 40, 1500
-MIN_QUOTE = 12  # characters of a line of the solution
-REWRITTEN = ("stub", "cluster", "branch", "removal", "bug", "combine")
+REWRITTEN = ("stub", "cluster", "branch", "removal", "feature", "bug", "combine", "commit")
 
 
 class Rewriter(CachedModel):
@@ -61,19 +61,13 @@ def problem(task: Task, text: str) -> str:
         return "too short or too long"
     if not all(re.search(rf"\b{re.escape(_name(symbol))}\b", text) for symbol in task.symbols[:1]):
         return "does not name the function"
-    words = _flat(text)
-    known = _flat(task.statements[-1])
-    return "quotes the solution" if any(one in words and one not in known for one in removed_lines(task)) else ""
-
-
-def removed_lines(task: Task) -> set[str]:
-    """Return the lines that only the solution has, without spaces."""
-    start = {edit.path: edit.text or "" for edit in task.edits}
-    found = set()
-    for edit in task.solution:
-        there = {_flat(line) for line in start.get(edit.path, "").splitlines()}
-        found |= {_flat(line) for line in (edit.text or "").splitlines()} - there
-    return {line for line in found if len(line) >= MIN_QUOTE and not line.startswith("#")}
+    words = flat(text)
+    known = flat(task.statements[-1])
+    return (
+        "quotes the solution"
+        if any(one in words and one not in known for one in removed_lines(task.edits, task.solution))
+        else ""
+    )
 
 
 def _with(task: Task, text: str, writer: str) -> Task:
@@ -89,10 +83,6 @@ def _with(task: Task, text: str, writer: str) -> Task:
 
 def _name(symbol: str) -> str:
     return symbol.partition(":")[2].rpartition(".")[2]
-
-
-def _flat(text: str) -> str:
-    return "".join(text.split())
 
 
 def _cleaned(text: str) -> str:

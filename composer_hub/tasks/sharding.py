@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from pathlib import Path
 
 from composer_hub.shards import Input, ShardError
 from composer_hub.shards.plan import file_digest
+from composer_hub.tasks.history import HistoryError, git
 from composer_hub.tasks.sources import listed
 
 
@@ -33,6 +35,8 @@ def _digest(path: Path) -> str:
     if path.is_file():
         return file_digest(path)
     digest = hashlib.sha256()
+    with contextlib.suppress(HistoryError):
+        digest.update(git(path, "rev-parse", "HEAD"))
     for name in listed(path):
         file = path / name
         digest.update(os.fsencode(name) + b"\0")

@@ -26,7 +26,7 @@ from pathlib import Path, PurePosixPath
 
 from composer_hub import exits
 from composer_hub.named_files import problem_of
-from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata
+from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata, version_file
 
 MAX_FILES, MAX_BYTES = 20_000, 100 << 20
 DOWNLOAD_SECONDS = 600
@@ -50,6 +50,7 @@ _NO_SOURCES = {
     "test",
     "testing",
 }
+_VERSION = '__version__ = version = "{0}"\n__version_tuple__ = version_tuple = tuple("{0}".split("."))\n'
 _NO_MODULES = {"setup", "conftest", "noxfile", "fabfile", "tasks", "versioneer"}
 
 
@@ -104,6 +105,9 @@ def open_package(source: str, work: Path) -> Package:
     if path.is_dir():
         _copy(path, tree, skipped)
         metadata = read_metadata(path)
+        if (name := version_file(path)) and not (place := tree / name).exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(_VERSION.format(metadata.version))
     else:
         _unpack(_download(source, raw) if is_name else path, raw / "files", skipped)
         inside = list((raw / "files").iterdir())
@@ -145,11 +149,11 @@ def _describe(tree: Path, metadata: Metadata, source: str, skipped: Counter[str]
 def _modules(folder: Path) -> tuple[str, ...]:
     """Return the names that can be imported from a folder."""
     found = [path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name.lower() not in _NO_SOURCES]
-    found += [path.stem for path in folder.glob("*.py") if path.stem not in _NO_MODULES and not _is_test(path.name)]
+    found += [path.stem for path in folder.glob("*.py") if path.stem not in _NO_MODULES and not is_test(path.name)]
     return tuple(sorted(name for name in set(found) if name.isidentifier()))
 
 
-def _is_test(name: str) -> bool:
+def is_test(name: str) -> bool:
     return any(fnmatch.fnmatch(name, pattern) for pattern in _TEST_FILES)
 
 
@@ -161,6 +165,17 @@ def _is_source(path: str, start: str, modules: tuple[str, ...]) -> bool:
         parts = parts[1:]
     top = parts[0].removesuffix(".py")
     return top in modules and not set(parts[:-1]) & {"tests", "test", "testing"} and parts[-1] != "conftest.py"
+
+
+def editable(package: Package) -> tuple[str, ...]:
+    """Return the patterns of the package's own code."""
+    found = []
+    for start in package.python_path:
+        prefix = "" if start == "." else f"{start}/"
+        for name in package.modules:
+            is_folder = (package.folder / start / name).is_dir()
+            found.append(f"{prefix}{name}/**/*.py" if is_folder else f"{prefix}{name}.py")
+    return tuple(found)
 
 
 def _parses(path: Path, skipped: Counter[str]) -> bool:
@@ -187,7 +202,7 @@ def _copy(folder: Path, tree: Path, skipped: Counter[str]) -> None:
     root, size, number = folder.resolve(), 0, 0
     for relative in listed(folder):
         source = folder / relative
-        if _is_scrubbed(relative):
+        if is_scrubbed(relative):
             continue
         target = source.resolve()
         if not target.is_relative_to(root) or not target.is_file():
@@ -202,7 +217,7 @@ def _copy(folder: Path, tree: Path, skipped: Counter[str]) -> None:
         shutil.copyfile(target, tree / relative)
 
 
-def _is_scrubbed(path: Path) -> bool:
+def is_scrubbed(path: Path) -> bool:
     """Return whether a path is a cache, a build, version control or looks like a secret."""
     return path.parts[0] in _BUILDS or any(fnmatch.fnmatch(part, one) for part in path.parts for one in SCRUBBED)
 

@@ -40,6 +40,9 @@ def made(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> tasks.TaskSet:
         **{
             "README.md": "A copy:\n\n" + "\n".join(toy.SPANS.splitlines()[6:22]),
             "old/spans.py": "def title(words):\n    return words\n",
+            "tinytext/lines.py": toy.LINES,
+            "tinytext/boxes.py": toy.BOXES,
+            "tests/test_boxes.py": toy.TEST_BOXES,
         },
     )
     options = tasks.Options(max_per_kind=2, recheck_every=7, workers=1)

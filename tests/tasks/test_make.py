@@ -37,7 +37,7 @@ def oracle_of(made: tasks.TaskSet, task: Task) -> Mapping[str, Any] | None:
     return made.oracles.get(task.task_id)
 
 
-@pytest.mark.parametrize("kind", tasks.KINDS)
+@pytest.mark.parametrize("kind", tasks.Options().kinds)
 def test_the_verifier_rewards_the_solution_of_every_kind_and_not_the_start(
     kind: str, made: tasks.TaskSet, bundle: Path, venv: Path
 ) -> None:
@@ -117,6 +117,17 @@ def test_statements_say_more_with_more_help(made: tasks.TaskSet) -> None:
     assert task.symbols[0].split(":")[1] in more
     assert "def test_" in most
     assert "NotImplementedError" not in most
+
+
+def test_a_feature_spans_files_and_a_statement_says_what_is_known_of_it(made: tasks.TaskSet) -> None:
+    task = one_task(made, "feature")
+    assert set(task.symbols) == {"tinytext.boxes:box", "tinytext.lines:wrapped"}
+    assert {edit.path for edit in task.solution} == {"tinytext/boxes.py", "tinytext/lines.py"}
+    assert (task.num_files, task.num_lines >= 15) == (2, True)
+    assert "It raises `ValueError`." in task.statement
+    assert "assert tinytext.boxes.box('a b') == ['+---+', '|a b|', '+---+']" in task.statement
+    moved = next(one for one in made.tasks if one.kind == "stub" and one.symbols == ("tinytext.spans:Clock.move",))
+    assert "class Clock:\n    def move(self, text):" in moved.statement
 
 
 def test_a_version_keeps_the_tasks_of_other_packages(made: tasks.TaskSet, tmp_path: Path) -> None:

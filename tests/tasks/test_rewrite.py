@@ -13,7 +13,8 @@ from composer_hub.records import Task
 from composer_hub.replay import paid_model
 from composer_hub.replay.fake import TeacherServer, serving
 from composer_hub.replay.ledger import Ledger
-from composer_hub.tasks.rewrite import MAX_TOKENS, Rewriter, removed_lines, rewritten
+from composer_hub.tasks.code import removed_lines
+from composer_hub.tasks.rewrite import MAX_TOKENS, Rewriter, rewritten
 from tests.environments.toy import TOYS
 
 ISSUE = "Calling `camel` on a name with underscores fails. It should give the same words, each with a capital letter."
@@ -47,7 +48,7 @@ def test_a_text_replaces_the_first_paragraph_and_nothing_that_was_measured() -> 
     ("text", "reason"),
     [
         (f'{ISSUE} Use `return "".join(part.capitalize() for part in text.split("_"))`.', "quotes the solution"),
-        (f"{ISSUE} {'  '.join(min(removed_lines(TOYS[2].task)))}", "quotes the solution"),
+        (f"{ISSUE} {'  '.join(min(removed_lines(TOYS[2].task.edits, TOYS[2].task.solution)))}", "quotes the solution"),
         (ISSUE.replace("camel", "it"), "does not name the function"),
         ("`camel` fails.", "too short or too long"),
         (f"{ISSUE} " * 20, "too short or too long"),
@@ -71,7 +72,7 @@ def test_the_solution_is_not_in_the_question() -> None:
     questions: list[str] = []
     rewritten(task_set(), Rewriter("small", complete=lambda prompt: questions.append(prompt) or ISSUE))
     flat = "".join(questions[0].split())
-    assert not [line for line in removed_lines(TOYS[2].task) if line in flat]
+    assert not [line for line in removed_lines(TOYS[2].task.edits, TOYS[2].task.solution) if line in flat]
 
 
 def test_rewriting_is_paid_through_a_ledger_once(tmp_path: Path) -> None:

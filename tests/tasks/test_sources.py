@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
+from composer_hub import tasks
 from composer_hub.records import SourceEdit
-from composer_hub.tasks.baseline import measure
+from composer_hub.tasks.baseline import Baseline, advice, measure
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.deletion import Model, stubs
 from composer_hub.tasks.gates import check, recheck
@@ -374,3 +375,65 @@ def test_recorded_calls_and_answers_never_hold_the_place_of_the_tree(kind: str, 
     (report,) = bench.run([Job("record", ("test_paths.py",), options={"record": targets})])
     assert [one["call"]["args"] for one in report.values["recorded"]] == [["a"], ["b"]]
     assert record(bench, model, ["paths:here"], 0) == []
+
+
+def test_a_package_that_pytest_itself_loads_is_refused_by_name(venv: Path, tmp_path: Path) -> None:
+    folder = toy.write(tmp_path / "pluggy", **{"pluggy/__init__.py": toy.WORDS, "pyproject.toml": ""})
+    (report,) = tasks.make([str(folder)], tasks.Options(workers=1)).reports
+    assert (report.refused, "Leave out this package" in report.sentence) == ("installed_twice", True)
+
+
+def test_tests_that_match_a_pattern_are_left_out(venv: Path, tmp_path: Path) -> None:
+    package = open_package(str(toy.write(tmp_path / "source")), tmp_path / "work")
+    tmp_path.chmod(0o755)
+    bench = Bench(package, venv, tmp_path / "bench")
+    baseline = measure(bench, without=["tests/test_spans.py", "*::test_slug*"])
+    assert {id.split("::")[1] for id in baseline.passing} == {
+        "test_title", "test_shout", "test_shout_again", "test_in_a_process",
+    }  # fmt: skip
+    with pytest.raises(PackageRefused, match="leaves out every test file"):
+        measure(bench, without=["*"])
+
+
+def test_tests_whose_processes_cannot_be_watched_are_named_with_what_leaves_them_out() -> None:
+    empty: frozenset[str] = frozenset()
+    ids = frozenset({"test_cli.py::test_run", "test_code.py::test_add"})
+    seconds = {"test_cli.py::test_run": 3.0, "test_code.py::test_add": 1.0}
+    slow = {"test_net.py": "hangs"}
+    baseline = Baseline(ids, empty, empty, 0, slow, seconds, {}, {}, empty, frozenset({"test_cli.py::test_run"}), 4.0)
+    assert "75% of the suite's time): --without 'test_cli.py::*'" in advice(baseline)
+    assert "--without 'test_net.py' saves the wait" in advice(baseline)
+    assert advice(replace(baseline, unseen=empty, set_aside={})) == ""
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("setup.cfg", "[metadata]\nname = tiny\n[options]\ninstall_requires =\n    attrs>=1\n"),
+        (
+            "setup.py",
+            "import setuptools as s\ns.setup(name='tiny', version=read(), install_requires=['attrs>=1'])\n",
+        ),
+    ],
+)
+def test_name_and_requirements_are_read_from_older_files(name: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / name).write_text(text)
+    metadata = read_metadata(tmp_path)
+    assert (metadata.name, metadata.requirements) == ("tiny", ("attrs>=1",))
+
+
+@pytest.mark.parametrize(
+    ("settings", "wanted"),
+    [
+        ("[tool.hatch.build.hooks.vcs]\nversion-file = 'tinytext/_version.py'", True),
+        ("[tool.setuptools_scm]\nwrite_to = 'tinytext/_version.py'", True),
+        ("[tool.setuptools_scm]\nwrite_to = '../_version.py'", False),
+    ],
+)
+def test_a_version_module_that_a_build_writes_is_there(settings: str, wanted: bool, tmp_path: Path) -> None:
+    folder = toy.write(tmp_path / "source", **{"pyproject.toml": f"{toy.PYPROJECT}\n{settings}\n"})
+    package = open_package(str(folder), tmp_path / "work")
+    assert ("tinytext/_version.py" in package.sources) == wanted
+    assert not (tmp_path / "work/_version.py").exists()
+    if wanted:
+        assert '__version__ = version = "1.2"' in package.text("tinytext/_version.py")

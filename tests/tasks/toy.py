@@ -167,6 +167,42 @@ def test_units():
 def test_other_units():
     assert sorted(spans.UNITS) == ["h", "m", "s"]
 """
+LINES = '''"""Lines."""
+
+
+def wrapped(text, width):
+    """Return the lines of a text, none longer than `width` if its words allow it."""
+    lines = []
+    for word in text.split():
+        if lines and len(lines[-1]) + 1 + len(word) <= width:
+            lines[-1] += f" {word}"
+        else:
+            lines.append(word)
+    return lines
+'''
+BOXES = '''"""Boxes."""
+
+from .lines import wrapped
+
+
+def box(text, width=20):
+    if width < 1:
+        raise ValueError(width)
+    lines = wrapped(text, width)
+    size = max(map(len, lines), default=0)
+    edge = "+" + "-" * size + "+"
+    return [edge, *(f"|{line.ljust(size)}|" for line in lines), edge]
+'''
+TEST_BOXES = """import tinytext.boxes
+
+
+def test_box():
+    assert tinytext.boxes.box("a b") == ["+---+", "|a b|", "+---+"]
+
+
+def test_narrow_box():
+    assert tinytext.boxes.box("a bc", width=2) == ["+--+", "|a |", "|bc|", "+--+"]
+"""
 PYPROJECT = """[project]
 name = "tinytext"
 version = "1.2"
