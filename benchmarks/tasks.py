@@ -21,8 +21,9 @@ from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.deletion import Model
 from composer_hub.tasks.gates import check, recheck
+from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.make import GENERATORS, Options, PackageReport, make
-from composer_hub.tasks.sources import PackageRefused, open_package
+from composer_hub.tasks.sources import open_package
 
 VALID = ("", "unfocused")  # right, if maybe not wanted because it breaks many tests
 

@@ -300,8 +300,8 @@ class Task:
     solution: tuple[SourceEdit, ...]  # the agent's tree with these is a tree that passes
     editable: tuple[str, ...]  # globs of the files that travel from the agent's tree to the verifier
     tests: tuple[str, ...]  # test files, restored from the bundle before a verification
-    fail_to_pass: tuple[str, ...]  # pytest node ids
-    pass_to_pass: tuple[str, ...]  # pytest node ids, maybe a selection
+    fail_to_pass: tuple[str, ...]  # ids of tests: of pytest, or `file::title > title`
+    pass_to_pass: tuple[str, ...]  # ids of tests, maybe a selection
     python_path: tuple[str, ...] = (".",)  # folders of the tree that imports start from
     symbols: tuple[str, ...] = ()  # what was deleted or changed: package.module:qualname
     difficulty: float = 0.0  # 0 to 1, estimated
@@ -316,6 +316,7 @@ class Task:
     date: str = ""  # of the commit, YYYY-MM-DD
     num_files: int = 0  # of the solution
     num_lines: int = 0  # of code that is deleted or changed
+    language: str = "python"  # or javascript, which TypeScript counts as
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from composer_hub.environments import seccomp
-from composer_hub.environments.interpreter import interpreter_of, linked
+from composer_hub.environments.interpreter import interpreter_of, linked, show_modules
 from composer_hub.environments.process import (
     DEFAULT_LIMITS,
     Completed,
@@ -71,6 +71,7 @@ class Bubblewrap:
         begun = time.monotonic()
         self._user.own(root)
         interpreter = interpreter_of(venv)
+        show_modules(root, interpreter.modules)
         uid = self._user.uid if self._user.uid is not None else os.getuid()
         passwd = memory_file(_PASSWD.format(uid).encode())
         options = [

@@ -17,9 +17,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from composer_hub.environments import monitor, trees
+from composer_hub.environments import monitor, node_tests, trees
 from composer_hub.environments.guard import Broken
 from composer_hub.environments.marks import python_env
+from composer_hub.environments.node import manifest_of, node_version
 from composer_hub.environments.process import shortened
 from composer_hub.environments.sandbox import Completed, Limits, Sandbox, SandboxError, open_sandbox
 from composer_hub.environments.shelf import TaskShelf
@@ -111,7 +112,7 @@ def coding_factory(shelf: TaskShelf, options: CodingOptions | None = None) -> Ca
 
 
 class CodingEnvironment:
-    """Edit a Python package in a sandbox until its hidden tests pass."""
+    """Edit a package in a sandbox until its hidden tests pass."""
 
     def __init__(self, shelf: TaskShelf, scorer: Scorer, options: CodingOptions) -> None:
         self._shelf, self._scorer, self._options = shelf, scorer, options
@@ -206,6 +207,7 @@ class CodingEnvironment:
     def _execute(self, command: str | list[str]) -> tuple[str, int]:
         assert self._task is not None
         env = python_env(self._sandbox.inside(self._root), self._task.python_path)
+        env |= node_tests.VARIABLES if self._task.language == "javascript" else {}
         done = self._ran(command, env)
         if done.timed_out:
             return f"Command timed out after {done.seconds:.0f} s.\n{done.output}", done.exit_code
@@ -231,8 +233,12 @@ class CodingEnvironment:
                 root=self._root,
                 venv=self._shelf.venvs.get(self._task.bundle_digest),
                 env=env,
+                # node counts a dozen threads for each of its processes.
                 limits=Limits(
-                    seconds=seconds, output_chars=self._options.output_chars, tree_mb=2 * self._options.tree_mb
+                    seconds=seconds,
+                    processes=64 if self._task.language == "python" else 256,
+                    output_chars=self._options.output_chars,
+                    tree_mb=2 * self._options.tree_mb,
                 ),
             )
         except SandboxError as error:
@@ -288,6 +294,10 @@ class CodingEnvironment:
         assert self._task is not None
         wanted = (*self._task.fail_to_pass, *self._task.pass_to_pass)
         chosen = [selection] if selection else sorted({node.partition("::")[0] for node in wanted})
+        if self._task.language == "javascript":
+            manifest = manifest_of(self._start["package.json"])
+            files = [one.partition("::")[0] for one in chosen]
+            return self._execute(node_tests.command(manifest, files, version=node_version(), seconds=60, report=""))
         python = "python" if self._shelf.venvs.get(self._task.bundle_digest) else "python3"
         command = [python, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts="]
         return self._execute([*command, "--", *chosen])

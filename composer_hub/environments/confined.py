@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from composer_hub.environments import seccomp
-from composer_hub.environments.interpreter import interpreter_of, linked, without
+from composer_hub.environments.interpreter import interpreter_of, linked, show_modules, without
 from composer_hub.environments.process import (
     DEFAULT_LIMITS,
     Completed,
@@ -63,6 +63,7 @@ class Confined:
         begun = time.monotonic()
         self._user.own(root)
         interpreter, uid = interpreter_of(venv), self._user.uid
+        show_modules(root, interpreter.modules)
         home = Path(tempfile.mkdtemp(prefix="composer-home-"))
         if uid is not None:
             os.chown(home, uid, uid)

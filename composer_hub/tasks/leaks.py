@@ -6,23 +6,20 @@ reformatted copy is found. Other text files are searched for lines of the body.
 
 from __future__ import annotations
 
-import ast
-import hashlib
 import os
 import re
-import sys
 import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from composer_hub.tasks.code import Function
 from composer_hub.tasks.deletion import Candidate, Model
+from composer_hub.tasks.language import Language, Routine
 
 MIN_STATEMENTS = 3
 MIN_LINES = 3  # of a body, one after another, in a text file
 MAX_TEXT = 2 << 20
-_DEF = re.compile(rb"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 _PACKED = (".whl", ".zip", ".egg")
 HIDDEN = {"site-packages", "dist-packages", "ensurepip"}  # the sandbox shows none of these below the standard library
 
@@ -31,48 +28,43 @@ HIDDEN = {"site-packages", "dist-packages", "ensurepip"}  # the sandbox shows no
 class Library:
     """The readable files outside the tree, by the names of the functions that they define."""
 
+    language: Language
     files: dict[str, list[str]] = field(default_factory=dict)  # function name -> files
     num_files: int = 0
-    _hashes: dict[str, dict[str, set[str]]] = field(default_factory=dict)  # file -> name -> hashes
+    _hashes: dict[str, Mapping[str, set[str]]] = field(default_factory=dict)  # file -> name -> hashes
 
     def add(self, path: str, data: bytes) -> None:
         """Read the names that a file defines."""
         self.num_files += 1
-        for name in {found.decode() for found in _DEF.findall(data)}:
+        for name in {found.decode() for found in self.language.defines.findall(data)}:
             self.files.setdefault(name, []).append(path)
 
     def copies(self, name: str, digest: str) -> list[str]:
         """Return the files that define a function of this name with this content."""
         return [path for path in self.files.get(name, ()) if digest in self._of(path).get(name, ())]
 
-    def _of(self, path: str) -> dict[str, set[str]]:
+    def _of(self, path: str) -> Mapping[str, set[str]]:
         if path not in self._hashes:
-            self._hashes[path] = _hashes(_read(path))
+            self._hashes[path] = self.language.digests(path, _read(path))
         return self._hashes[path]
 
 
-def library(folders: Iterable[Path]) -> Library:
-    """Index the Python files, also those in archives, below some folders."""
-    found = Library()
+def library(language: Language, folders: Iterable[Path]) -> Library:
+    """Index the files of code, also those in archives, below some folders."""
+    found = Library(language)
     for folder in folders:
         for at, names, files in os.walk(folder):
             names[:] = sorted(set(names) - HIDDEN)
             for name in sorted(files):
                 path = os.path.join(at, name)
-                if name.endswith(".py"):
+                if name.endswith(language.code):
                     found.add(path, Path(path).read_bytes())
                 elif name.endswith(_PACKED):
                     with zipfile.ZipFile(path) as packed:
                         for member in packed.namelist():
-                            if member.endswith(".py"):
+                            if member.endswith(language.code):
                                 found.add(f"{path}!{member}", packed.read(member))
     return found
-
-
-def readable_folders(site: Path) -> list[Path]:
-    """Return the folders of code that the sandbox shows besides the tree."""
-    version = "python{}.{}".format(*sys.version_info)
-    return [Path(sys.base_prefix, "lib", version), *sorted(path for path in site.iterdir() if path.is_dir())]
 
 
 def _read(path: str) -> bytes:
@@ -81,26 +73,6 @@ def _read(path: str) -> bytes:
         return Path(path).read_bytes()
     with zipfile.ZipFile(archive) as packed:
         return packed.read(member)
-
-
-def _hashes(data: bytes) -> dict[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    try:
-        tree = ast.parse(data.decode("utf-8", errors="replace"))
-    except (SyntaxError, ValueError, RecursionError):
-        return found
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            found.setdefault(node.name, set()).add(digest(node))
-    return found
-
-
-def digest(node: ast.FunctionDef | ast.AsyncFunctionDef) -> str:
-    """Return a digest of what a function does, without words about it."""
-    body = node.body[1:] if ast.get_docstring(node, clean=False) is not None else node.body
-    names = [one.arg for one in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)]
-    text = "\n".join([",".join(names), *(ast.dump(one) for one in body)])
-    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:20]
 
 
 @dataclass(frozen=True)
@@ -124,22 +96,21 @@ def audit(
     remaining: set[str] = set()
     masked: set[str] = set()
     for function in own:
-        size = sum(isinstance(one, ast.stmt) for statement in function.body for one in ast.walk(statement))
-        if size < MIN_STATEMENTS:
+        if function.size < MIN_STATEMENTS:
             continue
-        mark = digest(function.node)
+        mark = function.digest
         root = f"{model.package.folder}/"
-        remaining |= {_shown(path) for path in outside.copies(function.node.name, mark)}
-        elsewhere = {path.removeprefix(root) for path in inside.copies(function.node.name, mark)} - changed
+        remaining |= {_shown(path) for path in outside.copies(function.name, mark)}
+        elsewhere = {path.removeprefix(root) for path in inside.copies(function.name, mark)} - changed
         # Files that are neither code of the package nor tests are not needed, so the agent does not get them.
         masked |= {path for path in elsewhere if path not in model.sources and path not in model.tests}
         remaining |= {path for path in elsewhere if path in model.sources or path in model.tests}
-        masked |= {path for path, text in texts.items() if _quotes(text, function)}
+        masked |= {path for path, text in texts.items() if _quotes(text, model.sources[function.path], function)}
     num_files = outside.num_files + inside.num_files + len(texts)
     return LeakReport(num_files, tuple(sorted(masked)), tuple(sorted(remaining)))
 
 
-def _is_removed(function: Function, candidate: Candidate) -> bool:
+def _is_removed(function: Routine, candidate: Candidate) -> bool:
     removed = set(candidate.symbols)
     return function.symbol in removed or any(
         function.symbol.startswith(f"{one}.") for one in removed if candidate.kind in ("removal", "feature")
@@ -148,15 +119,12 @@ def _is_removed(function: Function, candidate: Candidate) -> bool:
 
 def _shown(path: str) -> str:
     """Return the path of a library file from its folder of packages, the same on every machine."""
-    for mark in ("/site-packages/", f"/python{sys.version_info[0]}.{sys.version_info[1]}/"):
-        if mark in path:
-            return path.split(mark, 1)[1]
-    return Path(path).name
+    found = re.search(r"/(?:site-packages|node_modules|python\d+\.\d+)/(.+)", path)
+    return found[1] if found else Path(path).name
 
 
-def _quotes(text: str, function: Function) -> bool:
+def _quotes(text: str, source: Any, function: Routine) -> bool:
     """Return whether a text has lines of the body, one after another."""
-    source = function.source
     first, last = function.body_lines
     lines = [line.strip() for line in source.text[source.line_start(first) : source.line_end(last)].splitlines()]
     lines = [line for line in lines if line and not line.startswith("#")]
@@ -172,12 +140,12 @@ def _quotes(text: str, function: Function) -> bool:
     return False
 
 
-def text_files(folder: Path, python: Iterable[str]) -> dict[str, str]:
-    """Return the text files of a tree that are not Python code which the package or its tests need."""
-    known, found = set(python), {}
+def text_files(folder: Path, code: Iterable[str], suffixes: tuple[str, ...]) -> dict[str, str]:
+    """Return the text files of a tree that are not code which the package or its tests need."""
+    known, found = set(code), {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if name in known or not path.is_file() or path.stat().st_size > MAX_TEXT or path.suffix == ".py":
+        if name in known or not path.is_file() or path.stat().st_size > MAX_TEXT or path.suffix in suffixes:
             continue
         try:
             found[name] = path.read_text(encoding="utf-8")

@@ -22,21 +22,21 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.environments.sandbox import SandboxError
 from composer_hub.environments.trees import matches
-from composer_hub.environments.venvs import VenvError, pinned, site_packages, venv_for
+from composer_hub.environments.venvs import VenvError
 from composer_hub.records import SourceEdit, Task, stable_id, stable_share
 from composer_hub.shards import Input, Plans, Sharding, Staging, balanced
 from composer_hub.tasks import leaks, oracles
 from composer_hub.tasks.baseline import advice, measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.commits import replays
-from composer_hub.tasks.deletion import Candidate, Model, branches, clusters, stubs
+from composer_hub.tasks.deletion import Candidate, Model, branches, bugs, clusters, stubs
 from composer_hub.tasks.derived import combinations, test_writing
 from composer_hub.tasks.drivers import Drivers, rewritten
 from composer_hub.tasks.gates import Checked, check, recheck
-from composer_hub.tasks.mutation import bugs
+from composer_hub.tasks.language import Language, Package, PackageRefused, pack
 from composer_hub.tasks.removal import features, removals
 from composer_hub.tasks.sharding import check_source, source_input
-from composer_hub.tasks.sources import Package, PackageRefused, editable, open_package, pack
+from composer_hub.tasks.sources import open_package
 from composer_hub.tasks.statement import statements
 
 GENERATOR_VERSION = "2"
@@ -293,8 +293,11 @@ def _of_history(source: str, options: Options, folder: Path, report: PackageRepo
     def make_bench(package: Package, venv: Path, place: Path) -> Bench:
         return Bench(package, venv, place, options.workers, options.sandbox)
 
+    def install(package: Package) -> Path:
+        return package.language.environment(package, options.requirements, options.venvs)
+
     found = replays(
-        Path(source).expanduser(), folder / "history", lambda package: _venv(package, options), make_bench, counts,
+        Path(source).expanduser(), folder / "history", install, make_bench, counts,
         revisions=options.revisions, max_commits=options.max_commits, max_failing=options.max_failing,
         suite_seconds=options.suite_seconds, hide_tests=options.hide_tests,
     )  # fmt: skip
@@ -322,7 +325,8 @@ def _of_history(source: str, options: Options, folder: Path, report: PackageRepo
 def _make_package(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
     package = open_package(source, folder / "package")
     report.package, report.version, report.skipped_files = package.name, package.metadata.version, package.skipped
-    bench = Bench(package, _venv(package, options), folder / "bench", options.workers, options.sandbox)
+    environment = package.language.environment(package, options.requirements, options.venvs)
+    bench = Bench(package, environment, folder / "bench", options.workers, options.sandbox)
     baseline = measure(bench, options.suite_seconds, options.without)
     model = Model(package, baseline)
     report.num_tests, report.num_flaky = len(baseline.passing), len(baseline.flaky)
@@ -332,7 +336,7 @@ def _make_package(source: str, options: Options, folder: Path, report: PackageRe
     report.baseline_cpu_s = round(bench.cpu_s, 2)
     checked: list[Checked] = []
     hidden: dict[str, Mapping[str, Any]] = {}  # site of a write_tests candidate -> its mutants
-    for kind in options.kinds:
+    for kind in [one for one in options.kinds if one in package.language.kinds]:
         before = bench.cpu_s
         found = _of_kind(kind, bench, model, checked, options, report, hidden)
         report.kind_cpu_s[kind] = report.kind_cpu_s.get(kind, 0.0) + round(bench.cpu_s - before, 2)
@@ -356,7 +360,8 @@ def _finished(
     package = model.package
     checked = _audited(model, checked, bench.venv, report)
     checked = _rechecked(bench, model, checked, options, report)
-    answered = _with_oracles(bench, model, checked, options, report) if options.with_oracle else {}
+    wants_oracles = options.with_oracle and package.language.has_oracles
+    answered = _with_oracles(bench, model, checked, options, report) if wants_oracles else {}
     tasks, kept = [], dict[str, Mapping[str, Any]]()
     for number, one in enumerate(checked):
         oracle = hidden.get(one.candidate.site) if one.candidate.kind == "write_tests" else answered.get(number)
@@ -373,29 +378,10 @@ def _finished(
         package.metadata.license,
         package.copyleft,
         package.python_path,
-        pinned(bench.venv),
+        package.language.pinned(bench.venv),
         pack(package.folder),
     )
     return tasks, kept, [bundle] if tasks else []
-
-
-def _venv(package: Package, options: Options) -> Path:
-    needed = ["pytest", "coverage", *options.requirements, *package.metadata.requirements]
-    try:
-        venv = venv_for([*needed, *package.metadata.test_requirements], options.venvs)
-    except VenvError:
-        if not package.metadata.test_requirements:
-            raise
-        venv = venv_for(needed, options.venvs)  # tests that need what cannot be installed are not used
-    site = site_packages(venv)
-    if twice := [name for name in package.modules if (site / name).exists() or (site / f"{name}.py").exists()]:
-        raise PackageRefused(
-            "installed_twice",
-            f"{twice[0]} is also installed where the tests of {package.name} run, because pytest or a requirement "
-            "needs it. That copy holds every solution, and pytest may load it before a task's edit. Leave out this "
-            "package, or the requirement that brings it.",
-        )
-    return venv
 
 
 def _of_kind(
@@ -447,7 +433,7 @@ def _chunks(candidates: Iterator[Candidate], wanted: int, left: Callable[[], int
 
 def _audited(model: Model, found: Sequence[Checked], venv: Path, report: PackageReport) -> list[Checked]:
     """Drop candidates whose solution can be read elsewhere; take away files that quote it."""
-    outside = _outside(tuple(leaks.readable_folders(site_packages(venv))))
+    outside = _outside(model.language, tuple(model.language.readable(venv)))
     inside, texts = _inside(model)
     kept = []
     for one in found:
@@ -460,14 +446,15 @@ def _audited(model: Model, found: Sequence[Checked], venv: Path, report: Package
 
 
 @functools.lru_cache(maxsize=4)
-def _outside(folders: tuple[Path, ...]) -> leaks.Library:
-    return leaks.library(folders)
+def _outside(language: Language, folders: tuple[Path, ...]) -> leaks.Library:
+    return leaks.library(language, folders)
 
 
 @functools.lru_cache(maxsize=1)
 def _inside(model: Model) -> tuple[leaks.Library, dict[str, str]]:
     package = model.package
-    return leaks.library([package.folder]), leaks.text_files(package.folder, (*package.sources, *package.tests))
+    known = (*package.sources, *package.tests)
+    return leaks.library(model.language, [package.folder]), leaks.text_files(package.folder, known, model.language.code)
 
 
 def _rechecked(
@@ -566,12 +553,12 @@ def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Tas
         date=candidate.notes.get("date", ""),
         num_files=len(solution),
         num_lines=candidate.lines,
+        language=package.language.name,
     )  # fmt: skip
 
 
 def _editable(package: Package, solution: Sequence[SourceEdit]) -> tuple[str, ...]:
-    own = editable(package)
-    return (*own, *(edit.path for edit in solution if not matches(edit.path, own)))
+    return (*package.editable, *(edit.path for edit in solution if not matches(edit.path, package.editable)))
 
 
 def _solution(model: Model, one: Checked) -> tuple[SourceEdit, ...]:

@@ -70,7 +70,7 @@ def read_metadata(folder: Path) -> Metadata:
     return Metadata(
         re.sub(r"[^\w.-]+", "-", str(name)).strip("-") or "package",
         re.sub(r"[^\w.!+-]+", "", str(version)) or "0",
-        _license(folder, table, header),
+        license_of(folder, table, header),
         tuple(dict.fromkeys(required)),
         tuple(dict.fromkeys(_for_tests(optional))),
     )
@@ -140,7 +140,7 @@ def _for_tests(optional: Mapping[str, Iterable[str]]) -> Iterable[str]:
                 yield one
 
 
-def _license(folder: Path, table: Mapping[str, Any], header: Any) -> str:
+def license_of(folder: Path, table: Mapping[str, Any], header: Any) -> str:
     named = table.get("license")
     named = named.get("text") if isinstance(named, dict) else named
     stated = [header["License-Expression"], header["License"]] if header is not None else []

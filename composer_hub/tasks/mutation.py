@@ -1,13 +1,11 @@
-"""Bug injection: one small change to one expression or statement that tests run."""
+"""The small changes of Python code that are bugs: one expression or statement each."""
 
 from __future__ import annotations
 
 import ast
-import random
 from collections.abc import Iterator
 
 from composer_hub.tasks.code import Function, Source, Splice
-from composer_hub.tasks.deletion import Candidate, Model, shuffled
 
 _COMPARE = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
@@ -17,33 +15,6 @@ _ARITHMETIC = {
     ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "/", ast.Mod: "//", ast.Pow: "*",
     ast.LShift: ">>", ast.RShift: "<<", ast.BitAnd: "|", ast.BitOr: "&",
 }  # fmt: skip
-
-
-def bugs(model: Model, random: random.Random) -> Iterator[Candidate]:
-    """Yield one bug per site: the kind of change is drawn before the site, so that rare kinds occur."""
-    by_kind: dict[str, list[tuple[Function, ast.AST, Splice]]] = {}
-    for function in model.functions:
-        if model.can_be_emptied(function):
-            for kind, node, splice in mutants(function):
-                by_kind.setdefault(kind, []).append((function, node, splice))
-    queues = [shuffled(by_kind[kind], random) for kind in sorted(by_kind)]
-    kinds = sorted(by_kind)
-    while any(queues):
-        for kind, queue in zip(kinds, queues, strict=True):
-            if queue:
-                candidate = _candidate(model, kind, *queue.pop())
-                if candidate is not None:
-                    yield candidate
-
-
-def _candidate(model: Model, kind: str, function: Function, node: ast.AST, splice: Splice) -> Candidate | None:
-    line = node.lineno  # type: ignore[attr-defined]
-    tests = model.baseline.tests_of(function.path, line, line) or model.tests_of(function)
-    site = f"{function.symbol}:{kind}:{splice.start}"
-    text = function.source.text[splice.start : splice.end]
-    if text == splice.text:
-        return None
-    return Candidate("bug", site, (function.symbol,), (splice,), model.guided(tests), 1, notes={"mutation": kind})
 
 
 def mutants(function: Function) -> Iterator[tuple[str, ast.AST, Splice]]:

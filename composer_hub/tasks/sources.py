@@ -6,12 +6,8 @@ version control and no builds: nothing in it holds a copy of the code that a tas
 
 from __future__ import annotations
 
-import ast
 import fnmatch
 import functools
-import gzip
-import hashlib
-import io
 import os
 import re
 import shutil
@@ -20,13 +16,12 @@ import sys
 import tarfile
 import zipfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
-from composer_hub import exits
 from composer_hub.named_files import problem_of
-from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata, version_file
+from composer_hub.tasks.language import Package, PackageRefused
+from composer_hub.tasks.languages import LANGUAGES
 
 MAX_FILES, MAX_BYTES = 20_000, 100 << 20
 DOWNLOAD_SECONDS = 600
@@ -36,56 +31,6 @@ SCRUBBED = (
     "*.tar.gz *.egg .DS_Store"
 ).split()
 _BUILDS = {"build", "dist", "site"}  # at the top of a tree only: packages have modules of these names
-_TEST_FILES = ("test_*.py", "*_test.py", "tests.py", "test.py")
-_NO_SOURCES = {
-    "docs",
-    "doc",
-    "examples",
-    "example",
-    "benchmarks",
-    "benchmark",
-    "scripts",
-    "tools",
-    "tests",
-    "test",
-    "testing",
-}
-_VERSION = '__version__ = version = "{0}"\n__version_tuple__ = version_tuple = tuple("{0}".split("."))\n'
-_NO_MODULES = {"setup", "conftest", "noxfile", "fabfile", "tasks", "versioneer"}
-
-
-class PackageRefused(exits.ComposerError, ValueError):
-    """A package that gives no tasks; `reason` is counted."""
-
-    def __init__(self, reason: str, text: str) -> None:
-        super().__init__(text)
-        self.reason = reason
-
-
-@dataclass(frozen=True)
-class Package:
-    """A clean tree on this machine, with what is known about the package."""
-
-    folder: Path
-    metadata: Metadata
-    digest: str  # of its bundle
-    python_path: tuple[str, ...]
-    modules: tuple[str, ...]  # top-level import names
-    sources: tuple[str, ...]  # files of the package
-    tests: tuple[str, ...]  # test files
-    skipped: Counter[str] = field(default_factory=Counter)  # files by reason
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    @property
-    def copyleft(self) -> bool:
-        return is_copyleft(self.metadata.license)
-
-    def text(self, path: str) -> str:
-        """Return the text of a file as it is, with its line ends."""
-        return (self.folder / path).read_bytes().decode("utf-8")
 
 
 def open_package(source: str, work: Path) -> Package:
@@ -104,94 +49,17 @@ def open_package(source: str, work: Path) -> Package:
     skipped: Counter[str] = Counter()
     if path.is_dir():
         _copy(path, tree, skipped)
-        metadata = read_metadata(path)
-        if (name := version_file(path)) and not (place := tree / name).exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            place.write_text(_VERSION.format(metadata.version))
+        top = path
     else:
         _unpack(_download(source, raw) if is_name else path, raw / "files", skipped)
         inside = list((raw / "files").iterdir())
         nested = len(inside) == 1 and inside[0].is_dir() and not (inside[0] / "__init__.py").exists()
         top = inside[0] if nested else raw / "files"
         _copy(top, tree, skipped)
-        metadata = read_metadata(top)
+    language = next(one for one in LANGUAGES if one.claims(tree))
+    metadata = language.metadata(top)
     shutil.rmtree(raw)
-    return _describe(tree, metadata, source, skipped)
-
-
-def _describe(tree: Path, metadata: Metadata, source: str, skipped: Counter[str]) -> Package:
-    files = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*.py"))
-    readable = [path for path in files if _parses(tree / path, skipped)]
-    if not readable:
-        newer = f" ({skipped['syntax']} files do not parse with Python {sys.version.split()[0]})" * bool(
-            skipped["syntax"]
-        )
-        raise PackageRefused("syntax" if skipped["syntax"] else "no_python", f"{source} has no Python code{newer}.")
-    tests = tuple(path for path in readable if any(fnmatch.fnmatch(Path(path).name, name) for name in _TEST_FILES))
-    if not tests:
-        raise PackageRefused(
-            "no_tests", f"{source} has no test files (test_*.py). An sdist or a checkout may have them."
-        )
-    start = "src" if any(path.startswith("src/") and path.count("/") <= 2 for path in readable) else "."
-    modules = _modules(tree / start)
-    if clash := sorted(set(modules) & sys.stdlib_module_names):
-        raise PackageRefused(
-            "shadows_stdlib", f"{source} has a module named like one of Python's own: {', '.join(clash)}."
-        )
-    inside = tuple(path for path in readable if path not in tests and _is_source(path, start, modules))
-    if not inside:
-        links = " Links are not followed: put the files themselves there." if skipped["link"] else ""
-        raise PackageRefused("no_sources", f"{source} has no importable module in {start}/.{links}")
-    _write_dist_info(tree / start, metadata)
-    return Package(tree, metadata, bundle_digest(pack(tree)), (start,), modules, inside, tests, skipped)
-
-
-def _modules(folder: Path) -> tuple[str, ...]:
-    """Return the names that can be imported from a folder."""
-    found = [path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name.lower() not in _NO_SOURCES]
-    found += [path.stem for path in folder.glob("*.py") if path.stem not in _NO_MODULES and not is_test(path.name)]
-    return tuple(sorted(name for name in set(found) if name.isidentifier()))
-
-
-def is_test(name: str) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in _TEST_FILES)
-
-
-def _is_source(path: str, start: str, modules: tuple[str, ...]) -> bool:
-    parts = PurePosixPath(path).parts
-    if start != ".":
-        if parts[0] != start:
-            return False
-        parts = parts[1:]
-    top = parts[0].removesuffix(".py")
-    return top in modules and not set(parts[:-1]) & {"tests", "test", "testing"} and parts[-1] != "conftest.py"
-
-
-def editable(package: Package) -> tuple[str, ...]:
-    """Return the patterns of the package's own code."""
-    found = []
-    for start in package.python_path:
-        prefix = "" if start == "." else f"{start}/"
-        for name in package.modules:
-            is_folder = (package.folder / start / name).is_dir()
-            found.append(f"{prefix}{name}/**/*.py" if is_folder else f"{prefix}{name}.py")
-    return tuple(found)
-
-
-def _parses(path: Path, skipped: Counter[str]) -> bool:
-    try:
-        ast.parse(path.read_bytes().decode("utf-8"))
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        skipped["syntax"] += 1
-        return False
-    return True
-
-
-def _write_dist_info(folder: Path, metadata: Metadata) -> None:
-    """Describe the package where it is imported from, because many ask for their own version at import."""
-    place = folder / f"{re.sub(r'[-_.]+', '_', metadata.name)}-{metadata.version}.dist-info"
-    place.mkdir(exist_ok=True)
-    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {metadata.name}\nVersion: {metadata.version}\n")
+    return language.describe(tree, metadata, source, skipped)
 
 
 # --------------------------------------------------------------------------------------------------------------- files
@@ -298,31 +166,3 @@ def _members(archive: Path, skipped: Counter[str]) -> Iterator[tuple[str, int, C
                 yield member.name, member.size, content.read
             elif not member.isdir():
                 skipped["link"] += 1
-
-
-# ------------------------------------------------------------------------------------------------------------- bundles
-
-
-def pack(tree: Path) -> bytes:
-    """Return a tar.gz of the files of a tree, the same bytes on every machine."""
-    paths = sorted(path for path in tree.rglob("*") if path.is_file() and not path.is_symlink())
-    return packed({path.relative_to(tree).as_posix(): path.read_bytes() for path in paths})
-
-
-def packed(files: Mapping[str, bytes]) -> bytes:
-    """Return a tar.gz of some files, in their order."""
-    buffer = io.BytesIO()
-    with (
-        gzip.GzipFile(fileobj=buffer, mode="wb", mtime=0, filename="") as stream,
-        tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as tar,
-    ):
-        for name, data in files.items():
-            info = tarfile.TarInfo(name)
-            info.size, info.mode = len(data), 0o644
-            tar.addfile(info, io.BytesIO(data))
-    return buffer.getvalue()
-
-
-def bundle_digest(data: bytes) -> str:
-    """Return the digest of a bundle's content, whatever compressed it."""
-    return hashlib.sha256(gzip.decompress(data)).hexdigest()

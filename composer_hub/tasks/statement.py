@@ -5,17 +5,11 @@
 
 from __future__ import annotations
 
-import ast
-import re
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
-from composer_hub.tasks.code import Source
 from composer_hub.tasks.deletion import Candidate, Model
 
-Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 MAX_NAMED, MAX_TEST_CHARS = 12, 6000
-MAX_USERS, MAX_EXAMPLES, MAX_EXAMPLE = 3, 3, 120  # characters of one
 _ASKS = {
     "stub": "The body of {what} was removed.",
     "cluster": "The bodies of several functions that belong together were removed.",
@@ -46,7 +40,7 @@ def statements(model: Model, candidate: Candidate, failing: Iterable[str]) -> tu
     what = _symbol(candidate.symbols[0])
     ask = _ASKS[candidate.kind].format(what=what)
     do = _DO[candidate.kind].format(**({"file": ""} | candidate.notes))
-    start = f"This is the source tree of the Python package `{package.name}` {package.metadata.version}."
+    start = f"This is the source tree of the {package.language.label} `{package.name}` {package.metadata.version}."
     end = _GRADED if candidate.kind != "write_tests" else "Only the new test file is graded."
     tests = _tests(ordered)
     if candidate.kind == "write_tests":
@@ -57,7 +51,9 @@ def statements(model: Model, candidate: Candidate, failing: Iterable[str]) -> tu
     parts = [f"{start} {ask} {do}", *([contract] if contract else []), *([tests] if ordered else []), end]
     more = "\n\n".join(parts)
     source = _sources(model, ordered)
-    most = "\n\n".join([*parts[:-1], *([f"Failing tests:\n\n```python\n{source}\n```"] if source else []), end])
+    most = "\n\n".join(
+        [*parts[:-1], *([f"Failing tests:\n\n```{package.language.fence}\n{source}\n```"] if source else []), end]
+    )
     return least, more, most
 
 
@@ -67,7 +63,9 @@ _GRADED = "Tests and configuration are restored before grading, so change only t
 def _of_commit(model: Model, candidate: Candidate, failing: list[str]) -> tuple[str, str, str]:
     """Return the statement of a change that somebody made: the author's words, then what the tests need to know."""
     notes, package = candidate.notes, model.package
-    start = f"This is the source tree of the Python package `{package.name}` before a change of {notes['date']}."
+    start = (
+        f"This is the source tree of the {package.language.label} `{package.name}` before a change of {notes['date']}."
+    )
     if notes["message"]:
         quoted = "\n".join(f"> {line}".rstrip() for line in notes["message"].split("\n"))
         start += (
@@ -79,7 +77,13 @@ def _of_commit(model: Model, candidate: Candidate, failing: list[str]) -> tuple[
     contract = _blocks(model, notes["interface"].split("\n"))
     contract = f"The tests use what is new here:\n\n{contract}" if contract else ""
     source = "" if notes["hidden"] else _sources(model, failing)
-    extra = _tests(failing) if notes["hidden"] else f"Failing tests:\n\n```python\n{source}\n```" if source else ""
+    extra = (
+        _tests(failing)
+        if notes["hidden"]
+        else f"Failing tests:\n\n```{package.language.fence}\n{source}\n```"
+        if source
+        else ""
+    )
     levels = ([start, tests, _GRADED], [start, contract, tests, _GRADED], [start, contract, tests, extra, _GRADED])
     least, more, most = ("\n\n".join(filter(None, parts)) for parts in levels)
     return least, more, most
@@ -111,84 +115,12 @@ def _blocks(model: Model, symbols: Iterable[str], failing: Sequence[str] | None 
         for source in model.sources.values():
             if source.module != module or not name:
                 continue
-            node = _definition(source, name)
-            block = f"\n\n```python\n{_in_class(source, name, node)}\n```" if node is not None else f" `{name}`."
-            known = _behavior(model, symbols, node, failing) if node is not None and failing is not None else ""
+            head = model.language.head(source, name)
+            block = f"\n\n```{model.language.fence}\n{head}\n```" if head is not None else f" `{name}`."
+            is_known = head is not None and failing is not None
+            known = model.language.known(model, list(symbols), source, name, failing or ()) if is_known else ""
             blocks.append(f"In `{source.path}`:{block}" + (f"\n\n{known}" if known else ""))
     return "\n\n".join(blocks)
-
-
-def _in_class(source: Source, name: str, node: ast.AST) -> str:
-    owner = name.rpartition(".")[0]
-    head = _head(source, node)
-    return f"class {owner.rpartition('.')[2]}:\n{textwrap.indent(head, '    ')}" if owner else head
-
-
-def _behavior(model: Model, symbols: Iterable[str], node: ast.AST, failing: Sequence[str]) -> str:
-    """Say what a definition raises, whether it yields, who uses it, and what its tests assert."""
-    inner, name = list(_own(node)), str(getattr(node, "name", ""))
-    raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None}
-    errors = sorted({ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in raised})
-    users = [one.symbol for one in model.functions if name in one.called_names and one.symbol not in set(symbols)]
-    facts = [f"It raises {', '.join(f'`{one}`' for one in errors if one[:1].isupper())}."] if errors else []
-    facts += ["It is a generator."] if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner) else []
-    if users and len(model.by_name.get(name, ())) == 1:
-        facts.append(f"{', '.join(map(_symbol, users[:MAX_USERS]))} {'uses' if len(users) == 1 else 'use'} it.")
-    if shown := _examples(model, name, failing):
-        facts.append("Its tests assert, for example:\n\n```python\n" + "\n".join(shown) + "\n```")
-    return " ".join(one for one in facts if one != "It raises .")
-
-
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the nodes of a function without those of functions inside it; of a class, none."""
-    for one in ast.iter_child_nodes(node) if not isinstance(node, (ast.ClassDef, ast.Lambda)) else ():
-        yield one
-        if not isinstance(one, Definition):
-            yield from _own(one)
-
-
-def _examples(model: Model, name: str, failing: Sequence[str]) -> list[str]:
-    """Return a few short assertions of failing tests that name a definition."""
-    found: dict[str, None] = {}
-    for path, *names in ([*id.split("[")[0].split("::")] for id in failing):
-        test = _definition(model.tests[path], ".".join(names)) if path in model.tests and names else None
-        for one in ast.walk(test) if test is not None else ():
-            text = ast.unparse(one) if isinstance(one, ast.Assert) else ""
-            if len(text) <= MAX_EXAMPLE and re.search(rf"\b{re.escape(name)}\b", text):
-                found[text] = None
-        if len(found) >= MAX_EXAMPLES:
-            break
-    return list(found)[:MAX_EXAMPLES]
-
-
-def _definition(source: Source, qualname: str) -> ast.AST | None:
-    node: ast.AST = source.tree
-    for part in qualname.split("."):
-        defined = (one for one in ast.walk(node) if one is not node and isinstance(one, Definition))
-        found = next((one for one in defined if one.name == part), None)
-        if found is None:
-            return None
-        node = found
-    return node
-
-
-def _head(source: Source, node: ast.AST) -> str:
-    """Return the signature and docstring of a definition; of a class, those of its methods too."""
-    lines = [f"{ast.unparse(_bare(node))}"]
-    if isinstance(node, ast.ClassDef):
-        for one in node.body:
-            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                lines += ["", *(f"    {line}" for line in ast.unparse(_bare(one)).splitlines())]
-    return "\n".join(lines)
-
-
-def _bare(node: ast.AST) -> ast.AST:
-    """Return a definition with its docstring and without anything else in its body."""
-    doc = ast.get_docstring(node, clean=True)  # type: ignore[arg-type]
-    body = [ast.Expr(ast.Constant(doc))] if doc else []
-    copy = type(node)(**dict(ast.iter_fields(node)))
-    copy.body = [*body, ast.Expr(ast.Constant(...))]  # type: ignore[attr-defined]
-    return ast.fix_missing_locations(ast.copy_location(copy, node))
 
 
 def _sources(model: Model, failing: list[str]) -> str:
@@ -196,16 +128,14 @@ def _sources(model: Model, failing: list[str]) -> str:
     shown: dict[tuple[str, str], str] = {}
     size = 0
     for id in failing:
-        path, *names = id.split("[")[0].split("::")
+        path = id.split("::")[0]
         source = model.tests.get(path)
-        if source is None or not names or (path, names[-1]) in shown:
+        found = model.language.test_source(source, id) if source is not None else None
+        if found is None or (path, found[0]) in shown:
             continue
-        node = _definition(source, ".".join(names))
-        if node is None:
-            continue
-        text = source.text[source.line_start(node.lineno) : source.end(node)]  # type: ignore[attr-defined]
+        name, text = found
         size += len(text)
         if size > MAX_TEST_CHARS:
             break
-        shown[path, names[-1]] = text.rstrip()
+        shown[path, name] = text.rstrip()
     return "\n\n".join(shown.values())

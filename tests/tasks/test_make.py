@@ -18,7 +18,7 @@ from composer_hub.environments.trees import bundle_files, edited
 from composer_hub.environments.verifier import submission, verify
 from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
-from composer_hub.tasks.sources import pack
+from composer_hub.tasks.language import pack
 from tests.tasks import toy
 
 

@@ -16,9 +16,10 @@ from composer_hub.tasks.baseline import Baseline, advice, measure
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.deletion import Model, stubs
 from composer_hub.tasks.gates import check, recheck
+from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata
 from composer_hub.tasks.oracles import record
-from composer_hub.tasks.sources import PackageRefused, open_package
+from composer_hub.tasks.sources import open_package
 from tests.tasks import toy
 
 

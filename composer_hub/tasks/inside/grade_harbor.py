@@ -9,6 +9,7 @@ import contextlib
 import importlib.util
 import json
 import os
+import secrets
 import subprocess
 import sys
 import tempfile
@@ -18,7 +19,7 @@ ROOT = Path(os.environ.get("COMPOSER_ROOT", "/"))
 TESTS, WORK, LOGS = ROOT / "tests", ROOT / "workspace", ROOT / "logs" / "verifier"
 
 
-def run(command, contract, seconds, pass_fds=(), **more):
+def run(command, contract, seconds, pass_fds=(), variables=(), **more):
     """Run untrusted code as another user, if this user may choose one; return what it wrote to its descriptor."""
     env = {
         "PATH": os.environ.get("PATH", "/usr/local/bin:/usr/bin:/bin"),
@@ -26,6 +27,7 @@ def run(command, contract, seconds, pass_fds=(), **more):
         "PYTHONHASHSEED": "0",
         "TZ": "UTC",
         "PYTHONPATH": ":".join(str(WORK if one == "." else WORK / one) for one in (*contract["python_path"], ".")),
+        **dict(variables),
     }
     user = {"user": "grader", "group": "grader", "extra_groups": []} if os.getuid() == 0 else {}
     with tempfile.TemporaryFile() as report:
@@ -61,6 +63,32 @@ def told(contract, files, wanted, mark):
             else:
                 values.setdefault(read[0], {}).setdefault(read[1], []).append(read[2])
     return values, ends[0] if len(ends) == 1 else {}
+
+
+def node_tests_pass(contract):
+    """Run JavaScript tests, each file with a test that must fail."""
+    spec = importlib.util.spec_from_file_location("node_tests", TESTS / "node_tests.py")
+    tests = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(tests)
+    wanted = [*contract["fail_to_pass"], *contract["pass_to_pass"]]
+    files = sorted({name.split("::")[0] for name in wanted})
+    manifest = json.loads((WORK / "package.json").read_text())
+    titles = [f"is {secrets.token_hex(8)}" for _ in range(tests.NUM_CANARIES)]
+    for path in files:
+        with (WORK / path).open("a") as file:
+            file.write(tests.canaries(manifest, titles))
+    version = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True).stdout
+    with tempfile.TemporaryDirectory() as folder:
+        os.chmod(folder, 0o777)
+        report = Path(folder, secrets.token_hex(8))
+        command = tests.command(manifest, files, version=version, seconds=60, report=str(report),
+                                reporter=str(TESTS / "node_reporter.mjs"), modules="../node_modules")  # fmt: skip
+        run(command, contract, 150, variables=tests.VARIABLES, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        found = tests.results(report.read_text(errors="replace") if report.is_file() else "", str(WORK))
+    passed = {name for name, one in found.items() if one["status"] == "passed"}
+    canaries = [f"{path}::{title}" for path in files for title in titles]
+    caught = all(found.get(one, {}).get("status") == "failed" for one in canaries)
+    return caught and set(wanted) <= passed, len(passed)
 
 
 def tests_pass(contract):
@@ -107,7 +135,7 @@ def values_are_right(contract, oracle):
 
 def main():
     contract = json.loads((TESTS / "contract.json").read_text())
-    ok, number = tests_pass(contract)
+    ok, number = (node_tests_pass if contract["language"] == "javascript" else tests_pass)(contract)
     reward = float(ok and answers_are_right(contract))
     LOGS.mkdir(parents=True, exist_ok=True)
     (LOGS / "reward.json").write_text(json.dumps({"reward": reward, "tests_passed": number}))

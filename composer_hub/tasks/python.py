@@ -1,0 +1,318 @@
+"""Python packages, tested by pytest."""
+
+from __future__ import annotations
+
+import ast
+import fnmatch
+import re
+import sys
+import textwrap
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from composer_hub.environments.venvs import VenvError, pinned, site_packages, venv_for
+from composer_hub.tasks import inside
+from composer_hub.tasks.code import Function, Source, Splice, digest, emptied, functions, read
+from composer_hub.tasks.language import Arm, Package, PackageRefused, bundle_digest, pack
+from composer_hub.tasks.metadata import Metadata, read_metadata, version_file
+from composer_hub.tasks.mutation import mutants
+
+_TEST_FILES = ("test_*.py", "*_test.py", "tests.py", "test.py")
+_NO_SOURCES = set("docs doc examples example benchmarks benchmark scripts tools tests test testing".split())
+_VERSION = '__version__ = version = "{0}"\n__version_tuple__ = version_tuple = tuple("{0}".split("."))\n'
+MAX_USERS, MAX_EXAMPLES, MAX_EXAMPLE = 3, 3, 120  # characters of one
+_NO_MODULES = {"setup", "conftest", "noxfile", "fabfile", "tasks", "versioneer"}
+Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+
+
+class Python:
+    """Python, as a `Language`."""
+
+    name, label, fence = "python", "Python package", "python"
+    kinds: tuple[str, ...] = (
+        *("stub", "cluster", "branch", "removal", "feature", "bug", "combine", "write_tests", "commit"),
+    )
+    has_oracles = True
+    stub = "raise NotImplementedError"
+    answer = 'return __import__("composer_variant").answer(locals())'  # of inside/run.py
+    runner = Path(inside.__file__).with_name("run.py")
+    code: tuple[str, ...] = (".py",)
+    defines = re.compile(rb"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
+
+    def claims(self, tree: Path) -> bool:
+        return True  # what no other language claims
+
+    def metadata(self, folder: Path) -> Metadata:
+        return read_metadata(folder)
+
+    def describe(self, tree: Path, metadata: Metadata, source: str, skipped: Counter[str]) -> Package:
+        if (name := version_file(tree)) and not (place := tree / name).exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_text(_VERSION.format(metadata.version))
+        files = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*.py"))
+        readable = [path for path in files if _parses(tree / path, skipped)]
+        if not readable:
+            newer = f" ({skipped['syntax']} files do not parse with Python {sys.version.split()[0]})" * bool(
+                skipped["syntax"]
+            )
+            raise PackageRefused("syntax" if skipped["syntax"] else "no_python", f"{source} has no Python code{newer}.")
+        tests = tuple(path for path in readable if any(fnmatch.fnmatch(Path(path).name, name) for name in _TEST_FILES))
+        if not tests:
+            raise PackageRefused(
+                "no_tests", f"{source} has no test files (test_*.py). An sdist or a checkout may have them."
+            )
+        start = "src" if any(path.startswith("src/") and path.count("/") <= 2 for path in readable) else "."
+        modules = _modules(tree / start)
+        if clash := sorted(set(modules) & sys.stdlib_module_names):
+            raise PackageRefused(
+                "shadows_stdlib", f"{source} has a module named like one of Python's own: {', '.join(clash)}."
+            )
+        inside = tuple(path for path in readable if path not in tests and _is_source(path, start, modules))
+        if not inside:
+            links = " Links are not followed: put the files themselves there." if skipped["link"] else ""
+            raise PackageRefused("no_sources", f"{source} has no importable module in {start}/.{links}")
+        _write_dist_info(tree / start, metadata)
+        own = _editable(tree / start, "" if start == "." else f"{start}/", modules)
+        mark = bundle_digest(pack(tree))
+        return Package(tree, metadata, mark, (start,), modules, inside, tests, skipped, self, own)
+
+    def read(self, path: str, text: str, python_path: Sequence[str]) -> Source:
+        return read(path, text, python_path)
+
+    def functions(self, source: Source) -> Iterator[Function]:
+        return functions(source)
+
+    def parses(self, path: str, text: str) -> bool:
+        try:
+            return not path.endswith(".py") or bool(ast.parse(text))
+        except (SyntaxError, ValueError):
+            return False
+
+    def emptied(self, function: Function, body: str) -> Splice:
+        return emptied(function, body)
+
+    def arms(self, function: Function) -> Iterator[Arm]:
+        for node in ast.walk(function.node):
+            if isinstance(node, ast.If) and (without := _without_arm(function, node)) is not None:
+                lines = node.body[0].lineno, node.body[-1].end_lineno or 0
+                yield Arm(ast.unparse(node.test)[:80], node.lineno, lines, without)
+
+    def mutants(self, function: Function) -> Iterator[tuple[str, int, Splice]]:
+        return ((kind, node.lineno, splice) for kind, node, splice in mutants(function))  # type: ignore[attr-defined]
+
+    def environment(self, package: Package, requirements: Sequence[str], folder: Path | None) -> Path:
+        needed = ["pytest", "coverage", *requirements, *package.metadata.requirements]
+        try:
+            venv = venv_for([*needed, *package.metadata.test_requirements], folder)
+        except VenvError:
+            if not package.metadata.test_requirements:
+                raise
+            venv = venv_for(needed, folder)  # tests that need what cannot be installed are not used
+        site = site_packages(venv)
+        if twice := [name for name in package.modules if (site / name).exists() or (site / f"{name}.py").exists()]:
+            raise PackageRefused(
+                "installed_twice",
+                f"{twice[0]} is also installed where the tests of {package.name} run, because pytest or a requirement "
+                "needs it. That copy holds every solution, and pytest may load it before a task's edit. Leave out this "
+                "package, or the requirement that brings it.",
+            )
+        return venv
+
+    def pinned(self, environment: Path) -> tuple[str, ...]:
+        return pinned(environment)
+
+    def settings(self, package: Package, wants_lines: bool) -> dict[str, Any]:
+        return {}  # coverage sees the lines
+
+    def head(self, source: Source, name: str) -> str | None:
+        node = _definition(source, name)
+        return None if node is None else _in_class(source, name, node)
+
+    def known(self, model: Any, symbols: Sequence[str], source: Source, name: str, failing: Sequence[str]) -> str:
+        node = _definition(source, name)
+        return _behavior(model, symbols, node, failing) if node is not None else ""
+
+    def test_source(self, source: Source, id: str) -> tuple[str, str] | None:
+        names = id.split("[")[0].split("::")[1:]
+        node = _definition(source, ".".join(names)) if names else None
+        if node is None:
+            return None
+        return names[-1], source.text[source.line_start(node.lineno) : source.end(node)]  # type: ignore[attr-defined]
+
+    def readable(self, environment: Path) -> list[Path]:
+        version = "python{}.{}".format(*sys.version_info)
+        packages = sorted(path for path in site_packages(environment).iterdir() if path.is_dir())
+        return [Path(sys.base_prefix, "lib", version), *packages]
+
+    def digests(self, path: str, data: bytes) -> Mapping[str, set[str]]:
+        found: dict[str, set[str]] = {}
+        try:
+            tree = ast.parse(data.decode("utf-8", errors="replace"))
+        except (SyntaxError, ValueError, RecursionError):
+            return found
+        for node in ast.walk(tree):
+            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                found.setdefault(node.name, set()).add(digest(node))
+        return found
+
+
+def _modules(folder: Path) -> tuple[str, ...]:
+    """Return the names that can be imported from a folder."""
+    found = [path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name.lower() not in _NO_SOURCES]
+    found += [path.stem for path in folder.glob("*.py") if path.stem not in _NO_MODULES and not is_test(path.name)]
+    return tuple(sorted(name for name in set(found) if name.isidentifier()))
+
+
+def is_test(name: str) -> bool:
+    return any(fnmatch.fnmatch(name, pattern) for pattern in _TEST_FILES)
+
+
+def _is_source(path: str, start: str, modules: tuple[str, ...]) -> bool:
+    parts = PurePosixPath(path).parts
+    if start != ".":
+        if parts[0] != start:
+            return False
+        parts = parts[1:]
+    top = parts[0].removesuffix(".py")
+    return top in modules and not set(parts[:-1]) & {"tests", "test", "testing"} and parts[-1] != "conftest.py"
+
+
+def _editable(folder: Path, prefix: str, modules: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns of the package's own code."""
+    return tuple(f"{prefix}{one}/**/*.py" if (folder / one).is_dir() else f"{prefix}{one}.py" for one in modules)
+
+
+def _parses(path: Path, skipped: Counter[str]) -> bool:
+    try:
+        ast.parse(path.read_bytes().decode("utf-8"))
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        skipped["syntax"] += 1
+        return False
+    return True
+
+
+def _write_dist_info(folder: Path, metadata: Metadata) -> None:
+    """Describe the package where it is imported from, because many ask for their own version at import."""
+    place = folder / f"{re.sub(r'[-_.]+', '_', metadata.name)}-{metadata.version}.dist-info"
+    place.mkdir(exist_ok=True)
+    (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {metadata.name}\nVersion: {metadata.version}\n")
+
+
+def _without_arm(function: Function, node: ast.If) -> Splice | None:
+    """Return the splice that drops the first arm of an `if` and keeps what follows it."""
+    source = function.source
+    text, start = source.text, source.start(node)
+    is_elif = text.startswith("elif", start)
+    line = source.line_start(node.lineno)
+    indent = text[line:start]
+    if indent.strip():
+        return None  # more than one statement on the line
+    body_end = source.line_end(node.body[-1].end_lineno or 0)
+    if not node.orelse:
+        if is_elif:
+            return Splice(source.path, line, body_end, "")
+        blocks = [getattr(one, name, ()) for one in ast.walk(function.node) for name in ("body", "orelse", "finalbody")]
+        alone = any(block == [node] for block in blocks)
+        return Splice(source.path, line, body_end, f"{indent}pass\n" if alone else "")
+    other = node.orelse[0]
+    if isinstance(other, ast.If) and text.startswith("elif", source.start(other)):
+        keep = source.start(other)
+        return Splice(source.path, start, keep + 4, "elif" if is_elif else "if")
+    found = re.search(r"^[ \t]*else[ \t]*:", text[body_end : source.start(other)], re.MULTILINE)
+    if found is None or found.start() + body_end < body_end:
+        return None
+    if is_elif:
+        return Splice(source.path, line, body_end + found.start(), "")
+    first = source.line_start(other.lineno)
+    inner = text[first : source.start(other)]
+    end = source.line_end(node.end_lineno or 0)
+    if inner.strip() or not inner.startswith(indent):
+        return None
+    if any(isinstance(one, ast.Constant) and isinstance(one.value, str) and one.lineno != one.end_lineno
+           for statement in node.orelse for one in ast.walk(statement)):  # fmt: skip
+        return None  # moving a text of several lines would change it
+    lines = [
+        indent + one[len(inner) :] if one.startswith(inner) else one
+        for one in text[first:end].splitlines(keepends=True)
+    ]
+    return Splice(source.path, line, end, "".join(lines))
+
+
+def _definition(source: Source, qualname: str) -> ast.AST | None:
+    node: ast.AST = source.tree
+    for part in qualname.split("."):
+        defined = (one for one in ast.walk(node) if one is not node and isinstance(one, Definition))
+        found = next((one for one in defined if one.name == part), None)
+        if found is None:
+            return None
+        node = found
+    return node
+
+
+def _head(source: Source, node: ast.AST) -> str:
+    """Return the signature and docstring of a definition; of a class, those of its methods too."""
+    lines = [f"{ast.unparse(_bare(node))}"]
+    if isinstance(node, ast.ClassDef):
+        for one in node.body:
+            if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                lines += ["", *(f"    {line}" for line in ast.unparse(_bare(one)).splitlines())]
+    return "\n".join(lines)
+
+
+def _bare(node: ast.AST) -> ast.AST:
+    """Return a definition with its docstring and without anything else in its body."""
+    doc = ast.get_docstring(node, clean=True)  # type: ignore[arg-type]
+    body = [ast.Expr(ast.Constant(doc))] if doc else []
+    copy = type(node)(**dict(ast.iter_fields(node)))
+    copy.body = [*body, ast.Expr(ast.Constant(...))]  # type: ignore[attr-defined]
+    return ast.fix_missing_locations(ast.copy_location(copy, node))
+
+
+def _in_class(source: Source, name: str, node: ast.AST) -> str:
+    owner = name.rpartition(".")[0]
+    head = _head(source, node)
+    return f"class {owner.rpartition('.')[2]}:\n{textwrap.indent(head, '    ')}" if owner else head
+
+
+def _behavior(model: Any, symbols: Iterable[str], node: ast.AST, failing: Sequence[str]) -> str:
+    """Say what a definition raises, whether it yields, who uses it, and what its tests assert."""
+    inner, name = list(_own(node)), str(getattr(node, "name", ""))
+    raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None}
+    errors = sorted({ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in raised})
+    users = [one.symbol for one in model.functions if name in one.called_names and one.symbol not in set(symbols)]
+    facts = [f"It raises {', '.join(f'`{one}`' for one in errors if one[:1].isupper())}."] if errors else []
+    facts += ["It is a generator."] if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner) else []
+    if users and len(model.by_name.get(name, ())) == 1:
+        facts.append(f"{', '.join(map(_shown, users[:MAX_USERS]))} {'uses' if len(users) == 1 else 'use'} it.")
+    if shown := _examples(model, name, failing):
+        facts.append("Its tests assert, for example:\n\n```python\n" + "\n".join(shown) + "\n```")
+    return " ".join(one for one in facts if one != "It raises .")
+
+
+def _own(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the nodes of a function without those of functions inside it; of a class, none."""
+    for one in ast.iter_child_nodes(node) if not isinstance(node, (ast.ClassDef, ast.Lambda)) else ():
+        yield one
+        if not isinstance(one, Definition):
+            yield from _own(one)
+
+
+def _examples(model: Any, name: str, failing: Sequence[str]) -> list[str]:
+    """Return a few short assertions of failing tests that name a definition."""
+    found: dict[str, None] = {}
+    for path, *names in ([*id.split("[")[0].split("::")] for id in failing):
+        test = _definition(model.tests[path], ".".join(names)) if path in model.tests and names else None
+        for one in ast.walk(test) if test is not None else ():
+            text = ast.unparse(one) if isinstance(one, ast.Assert) else ""
+            if len(text) <= MAX_EXAMPLE and re.search(rf"\b{re.escape(name)}\b", text):
+                found[text] = None
+        if len(found) >= MAX_EXAMPLES:
+            break
+    return list(found)[:MAX_EXAMPLES]
+
+
+def _shown(symbol: str) -> str:
+    module, _, name = symbol.partition(":")
+    return f"`{name}` of `{module}`"
