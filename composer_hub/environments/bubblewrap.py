@@ -73,13 +73,16 @@ class Bubblewrap:
         interpreter = interpreter_of(venv)
         show_modules(root, interpreter.modules)
         uid = self._user.uid if self._user.uid is not None else os.getuid()
-        passwd = memory_file(_PASSWD.format(uid).encode())
+        files = {"/etc/passwd": memory_file(_PASSWD.format(uid).encode())}
+        if interpreter.modules:  # tools of JavaScript look this name up before they do anything
+            files["/etc/hosts"] = memory_file(b"127.0.0.1 localhost\n")
         options = [
             *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if self._as_user else ("--unshare-user",)),
             *("--unshare-net", "--proc", "/proc", "--dev", "/dev"),
             *("--size", _TMP_BYTES, "--perms", "1777", "--tmpfs", "/tmp"),
             *_mounts((*interpreter.read_only, *read_only), (*interpreter.hidden, *hidden)),
-            *("--bind", str(root), WORK, "--chdir", WORK, "--perms", "0644", "--file", str(passwd), "/etc/passwd"),
+            *("--bind", str(root), WORK, "--chdir", WORK),
+            *(part for path, fd in files.items() for part in ("--perms", "0644", "--file", str(fd), path)),
         ]
         own = {"PATH": interpreter.path, "HOME": "/tmp", "LANG": "C.UTF-8", "USER": "agent"}
         try:
@@ -89,14 +92,15 @@ class Bubblewrap:
                 env=own | {"PYTHONDONTWRITEBYTECODE": "1"} | dict(env or {}),
                 stdin=stdin,
                 limits=limits,
-                pass_fds=[passwd, *pass_fds],
+                pass_fds=[*files.values(), *pass_fds],
                 begun=begun,
                 root=root,
             )
         except OSError as error:
             raise SandboxError(f"bwrap cannot start a command in {root} ({error}).") from error
         finally:
-            os.close(passwd)
+            for fd in files.values():
+                os.close(fd)
 
 
 @functools.lru_cache(maxsize=256)

