@@ -233,12 +233,14 @@ class JavaScript:
                 "vitest and jest are known.",
             )  # fmt: skip
         version, loads = node_version(), runner != "node" or "tsx" in str(manifest.get("scripts"))
-        if not loads and not strips_types(version) and any(path.endswith(TYPED) for path in tests):
-            raise PackageRefused(
-                "old_node", f"The tests of {source} are TypeScript, which node {version} cannot run. Install Node.js "
-                "22.6 or later.",
-            )  # fmt: skip
-        sources = tuple(path for path in files if path not in tests and _is_source(tree / path, path))
+        if not loads and not strips_types(version):
+            tests = tuple(path for path in tests if not path.endswith(TYPED))
+            if not tests:
+                raise PackageRefused(
+                    "old_node", f"The tests of {source} are TypeScript, which node {version} cannot run. Install "
+                    "Node.js 22.6 or later.",
+                )  # fmt: skip
+        sources = tuple(path for path in files if not _is_test(path) and _is_source(tree / path, path))
         if not sources:
             raise PackageRefused("no_sources", f"{source} has no source file beside its tests, builds and settings.")
         slim = _slim(tree, manifest, runner)
@@ -376,7 +378,7 @@ def _slim(tree: Path, manifest: Mapping[str, Any], runner: str) -> dict[str, Any
 
 def _is_test(path: str) -> bool:
     *folders, name = PurePosixPath(path).parts
-    if _NOT_TESTS & set(folders) or name.endswith(".d.ts") or _SETTINGS.search(name):
+    if _NOT_TESTS & set(folders) or re.search(r"\.d\.[mc]?ts$|[.-]d\.ts$", name) or _SETTINGS.search(name):
         return False
     return any(fnmatch.fnmatch(name, one) for one in _TESTS) or bool(_TEST_FOLDERS & set(folders))
 
@@ -470,9 +472,8 @@ def _without_arm(source: Script, node: Node) -> Splice | None:
     alternative, parent = _field(node, "alternative"), node.parent
     is_else = parent is not None and parent.type == "else_clause"
     if alternative is None:
-        if is_else:
-            before = parent.prev_sibling
-            return Splice(source.path, source.at(before.end_byte), source.at(parent.end_byte), "")
+        if parent is not None and parent.type == "else_clause" and parent.prev_sibling is not None:
+            return Splice(source.path, source.at(parent.prev_sibling.end_byte), source.at(parent.end_byte), "")
         if parent is None or parent.type not in ("statement_block", "program"):
             return None
         first, last = source.line_start(node.start_point[0] + 1), source.line_end(node.end_point[0] + 1)
