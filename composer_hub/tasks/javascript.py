@@ -367,10 +367,11 @@ def _slim(tree: Path, manifest: Mapping[str, Any], runner: str) -> dict[str, Any
         if not _NO_SOURCES & set(path.relative_to(tree).parts[:-1])
         for found in re.findall(rb"""["']((?:@[\w.-]+/)?[\w.-]+)[\w./-]*["']""", path.read_bytes())
     }
+    table = manifest.get("devDependencies")
     tools = [part for part in (runner, "babel", "typescript", "tsx", "ts-node", "swc") if part != "node"]
     wanted = {
         name: version
-        for name, version in (manifest.get("devDependencies") or {}).items()
+        for name, version in (table.items() if isinstance(table, dict) else ())
         if any(tool in name for tool in tools) or (name in named and name not in _NOT_NEEDED)
     }
     return {**manifest, "devDependencies": wanted}
@@ -406,7 +407,7 @@ def _functions(source: Script, node: Node, prefix: str) -> Iterator[ScriptFuncti
         elif child.type in ("class_declaration", "class", "abstract_class_declaration"):
             named = _field(child, "name")
             yield from _functions(source, _field(child, "body"), f"{prefix}{source.of(named)}." if named else prefix)
-        elif child.type not in ("call_expression", "arguments"):
+        elif child.type not in ("call_expression", "binary_expression", "ternary_expression", "array"):
             yield from _functions(source, child, prefix)
 
 
@@ -447,17 +448,17 @@ def _walk(node: Node) -> Iterator[Node]:
 
 def _words(source: Script, node: Node) -> Iterator[str]:
     """Yield the words of code without types, comments and what a formatter changes."""
-    if node.type in _TYPES:
-        return
-    if node.type in ("as_expression", "satisfies_expression", "non_null_expression"):
-        yield from _words(source, node.named_children[0])
-    elif node.type == "string":
-        yield repr(source.of(node)[1:-1])
-    elif not node.children or node.type == "template_string":
-        yield source.of(node)
-    else:
-        for child in node.children:
-            yield from _words(source, child)
+    todo = [node]  # not by recursion: a sum of a thousand parts is a thousand levels deep
+    while todo:
+        one = todo.pop()
+        if one.type in ("as_expression", "satisfies_expression", "non_null_expression"):
+            todo.append(one.named_children[0])
+        elif one.type == "string":
+            yield repr(source.of(one)[1:-1])
+        elif one.type not in _TYPES and (not one.children or one.type == "template_string"):
+            yield source.of(one)
+        elif one.type not in _TYPES:
+            todo += reversed(one.children)
 
 
 def _field(node: Node, name: str) -> Any:

@@ -12,6 +12,7 @@ import pytest
 
 from composer_hub import exits, tasks
 from composer_hub.environments import node_tests
+from composer_hub.environments.coding import CodingOptions, coding_factory
 from composer_hub.environments.node import installed, modules_for, node_version
 from composer_hub.environments.sandbox import Sandbox, open_sandbox
 from composer_hub.environments.shelf import TaskShelf, shelf_of
@@ -134,6 +135,12 @@ def test_a_copy_without_types_and_in_another_format_has_the_same_digest() -> Non
     assert SCRIPT.digests("dist/a.js", compiled.replace("10", "11").encode())["add"] != {
         FUNCTIONS["src/a.ts:add"].digest
     }
+
+
+def test_code_that_is_very_deep_is_read() -> None:
+    deep = f"export function sum() {{ const a = {' + '.join(['1'] * 3000)}; return a; }}\n"
+    deep += f"export const b = {'[' * 3000}1{']' * 3000};\n"
+    assert len(SCRIPT.digests("a.js", deep.encode())["sum"]) == 1
 
 
 def test_a_copy_in_installed_packages_is_found(tmp_path: Path) -> None:
@@ -287,6 +294,17 @@ def test_the_verifier_and_harbor_reward_the_solution_and_nothing_else(shelf: Tas
     check = tasks.check_task(task, bundle, modules, None, box)
     assert check.ok, check
     check_tree(tree_of(task, bundle, (), None), box, modules)
+
+
+def test_an_agent_runs_the_tests_and_is_rewarded_for_the_solution(shelf: TaskShelf) -> None:
+    task = next(task for task in shelf.tasks.values() if task.kind == "stub")
+    environment = coding_factory(shelf, CodingOptions(seconds_per_call=300, seconds_per_episode=900))()
+    environment.reset(task_id=task.task_id)
+    assert "not implemented" in environment.run_tests()
+    for edit in task.solution:
+        environment.write_file(edit.path, edit.text)
+    assert "not implemented" not in environment.run_tests(task.fail_to_pass[0])
+    assert environment.get_reward() == 1.0
 
 
 HACKS = {
