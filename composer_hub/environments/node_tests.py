@@ -76,7 +76,8 @@ def command(
         flags += ["--import", "tsx"]
     if strips_with_flag(version) and any(one.endswith(TYPED) for one in files) and "tsx" not in flags:
         flags.append("--experimental-strip-types")
-    flags += ["--test", "--test-concurrency=1", "--test-force-exit", f"--test-timeout={limit}"]
+    # Without --test-force-exit, which ends processes before all that they report is written.
+    flags += ["--test", "--test-concurrency=1", f"--test-timeout={limit}"]
     flags += [f"--test-reporter={reporter}", f"--test-reporter-destination={report}"] if report else []
     return ["node", *flags, *files]
 
