@@ -19,6 +19,7 @@ RUNNERS = ("vitest", "jest", "node")
 OTHERS = ("mocha", "ava", "tap", "jasmine", "karma", "playwright", "cypress", "uvu", "qunit", "bun")
 VARIABLES = {
     "NODE_ENV": "test", "CI": "1", "NO_COLOR": "1", "TZ": "UTC",
+    "OPENSSL_CONF": "/dev/null",  # node does not start if it may not read the system's
     "NODE_OPTIONS": "--disable-wasm-trap-handler",  # it reserves 10 GB of addresses, more than the sandbox allows
 }  # fmt: skip
 TYPED = (".ts", ".mts", ".cts", ".tsx")
