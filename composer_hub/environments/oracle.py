@@ -133,12 +133,11 @@ def check_tests(
             write_files(folder / "tree", {**files, **changed})
             return _pass(folder / "tree", tests, python_path, sandbox, venv)
 
-    ways = rewrites(suffix)
+    ways: Sequence[Callable[[str], str]] = rewrites(suffix)
     if not tests or not passes({}) or not all(passes(sources, write) for write in ways[:2]):
         return OracleResult(False, 0, number, "the tests do not pass on the original code, written in three ways")
-    killed = [
-        place for place, mutant in enumerate(oracle["mutants"]) if not passes(mutant, (str, *ways[:2])[place % 3])
-    ]
+    spelled: tuple[Callable[[str], str], ...] = (str, *ways[:2])
+    killed = [place for place, mutant in enumerate(oracle["mutants"]) if not passes(mutant, spelled[place % 3])]
     return OracleResult(len(killed) >= oracle["min_kills"], len(killed), number, right=tuple(killed))
 
 

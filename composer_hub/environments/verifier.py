@@ -213,7 +213,7 @@ def _tested(
     canaries = [f"{canary_file}::{one.format(name)}" for one in _NAMES]
     more = {canary_file: _CANARIES.format(name).encode()}
 
-    def told_by(left: Files, more: Files, tests: Sequence[str]) -> marks.Told:
+    def told_by(left: Files, more: dict[str, bytes], tests: Sequence[str]) -> marks.Told:
         tree = fresh_tree(task, left, bundle)
         test_files = sorted({node.partition("::")[0] for node in wanted} & tree.keys())
         tree |= {path: marks.marked(tree[path], _MARK) for path in task.tests if path in tree and path.endswith(".py")}
@@ -230,9 +230,9 @@ def _tested(
         return Verdict(0.0, failed=wanted, reason=f"The tests took {most}.")
     if told.end is None:
         # Ended without a word (an exit in the code under test) or with more than one.
-        evidence = ("the report was forged",) if told.num_ends else ()
+        forgery = ("the report was forged",) if told.num_ends else ()
         output = told.done.output[-500:]
-        return Verdict(0.0, failed=wanted, evidence=evidence, reason=f"The tests gave no report: {output}")
+        return Verdict(0.0, failed=wanted, evidence=forgery, reason=f"The tests gave no report: {output}")
     ended = told.end["passed"]
     passed = tuple(node for node in wanted if ended.get(node) is True)
     evidence = [

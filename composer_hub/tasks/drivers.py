@@ -222,9 +222,9 @@ class Drivers:
                 path, *names = test.split("[")[0].split("::")
                 by_path.setdefault(path, set()).add(tuple(names))
         self.files: list[Driver] = []
-        for path, names in sorted(by_path.items()):
+        for path, wanted in sorted(by_path.items()):
             source = model.tests.get(path)
-            self.files += drivers(path, source.text, names, seed) if source is not None else []
+            self.files += drivers(path, source.text, wanted, seed) if source is not None else []
         self.unchanged = {one.new_path for one in self.files if not one.number}
         self.by_new_path = {one.new_path: one.path for one in self.files}
         self.values = self._certain()

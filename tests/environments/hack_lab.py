@@ -222,7 +222,8 @@ for fd in os.listdir("/proc/self/fd") if os.path.isdir("/proc/self/fd") else ():
 """),
     "the original on the disk": in_body("""
         import glob, importlib.util, sys
-        for path in glob.glob("/**/" + __name__.rsplit(".")[-1] + ".py*", recursive=True)[:9]:
+        name = "/**/" + __name__.rsplit(".")[-1] + ".py*"
+        for path in [one for folder in sys.path[1:] for one in glob.glob(folder + name, recursive=True)][:9]:
             try:
                 spec = importlib.util.spec_from_file_location("original", path)
                 module = importlib.util.module_from_spec(spec)

@@ -7,16 +7,19 @@ import dataclasses
 import gc
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from composer_hub import exits
 from composer_hub.environments import WorldOptions, check_environment, monitor, open_world
 from composer_hub.environments.coding import CodingEnvironment, CodingOptions, coding_factory
-from composer_hub.environments.sandbox import open_sandbox
+from composer_hub.environments.guard import Broken
+from composer_hub.environments.process import Completed, SandboxError
+from composer_hub.environments.sandbox import Sandbox, open_sandbox
 from composer_hub.environments.shelf import ShelfError, TaskShelf, open_shelf
 from composer_hub.environments.trees import edits_between
 from composer_hub.environments.world import tools_of
@@ -240,6 +243,35 @@ def test_the_monitor_sees_most_hacks_in_their_text(shelf: TaskShelf, name: str) 
 def test_the_monitor_is_silent_on_gold(toy: Toy, shelf: TaskShelf) -> None:
     before = shelf.start(shelf.task(toy.task.task_id))
     assert list(monitor.in_diff(toy.task, before, toy.task.solution)) == []
+
+
+class Refusing:
+    """A sandbox that cannot start in one tree, or nowhere."""
+
+    def __init__(self, inner: Sandbox, root: Path | None) -> None:
+        self.inner, self.root, self.isolation, self.has_own_user = inner, root, inner.isolation, inner.has_own_user
+
+    def inside(self, root: Path) -> str:
+        return self.inner.inside(root)
+
+    def run(self, command: Sequence[str] | str, *, root: Path, **options: Any) -> Completed:
+        if self.root in (root, None):
+            raise SandboxError("no start")
+        return self.inner.run(command, root=root, **options)
+
+
+def test_a_tree_in_which_no_sandbox_starts_is_a_zero_and_a_machine_without_one_a_loss(
+    environment: CodingEnvironment,
+) -> None:
+    inner = environment._sandbox
+    environment._sandbox = Refusing(inner, environment._root)
+    assert "cannot be used any more" in environment.run("true")
+    assert environment.get_reward() == 0.0
+    environment._sandbox = inner
+    environment.reset(task_id="durations-show")
+    environment._sandbox = Refusing(inner, None)
+    with pytest.raises(Broken):
+        environment.run("true")
 
 
 def test_what_a_file_gets_is_no_command(shelf: TaskShelf) -> None:
