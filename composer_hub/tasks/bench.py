@@ -20,7 +20,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from composer_hub.environments import node_tests
-from composer_hub.environments.oracle import SCRIPT as VALUES
+from composer_hub.environments.marks import VALUES
 from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
 from composer_hub.records import SourceEdit
 from composer_hub.tasks import inside

@@ -25,7 +25,7 @@ from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import apply, emptied
 from composer_hub.tasks.deletion import Model
 from composer_hub.tasks.gates import Checked
-from composer_hub.tasks.oracles import other_text
+from composer_hub.tasks.mutation import other_text
 
 NUM_VARIANTS = 6  # besides the unchanged test
 MAX_VALUES = 24

@@ -93,3 +93,20 @@ def _annotations(node: ast.AST) -> Iterator[ast.AST]:
             yield from ast.walk(value)
     if isinstance(node, ast.JoinedStr):  # before Python 3.12 the places inside an f-string are wrong
         yield from ast.walk(node)
+
+
+def other_text(value: str, source: random.Random) -> str:
+    """Return a text that differs a little from another one."""
+    if not value:
+        return source.choice(["a", " ", "0"])
+    place = source.randrange(len(value))
+    return source.choice(
+        [
+            value[:place] + value[place + 1 :],
+            value[:place] + value[place] + value[place:],
+            value.swapcase(),
+            value[::-1] if len(value) < 40 else value[place:],
+            value + value[:3],
+            value[:place] + source.choice("aZ0 _-é") + value[place + 1 :],
+        ]
+    )

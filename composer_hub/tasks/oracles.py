@@ -19,6 +19,7 @@ from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import Function
 from composer_hub.tasks.deletion import Model
 from composer_hub.tasks.gates import Checked
+from composer_hub.tasks.mutation import other_text
 
 MAX_RECORDED, MAX_MUTATED = 12, 20  # calls per function
 MIN_CALLS = 3
@@ -228,22 +229,6 @@ def _other(value: Any, source: random.Random) -> Any:
     if isinstance(value, list):
         return source.choice([value[1:], value[:-1], value[::-1], [*value, value[0]]])
     return value
-
-
-def other_text(value: str, source: random.Random) -> str:
-    if not value:
-        return source.choice(["a", " ", "0"])
-    place = source.randrange(len(value))
-    return source.choice(
-        [
-            value[:place] + value[place + 1 :],
-            value[:place] + value[place] + value[place:],
-            value.swapcase(),
-            value[::-1] if len(value) < 40 else value[place:],
-            value + value[:3],
-            value[:place] + source.choice("aZ0 _-é") + value[place + 1 :],
-        ]
-    )
 
 
 def covered(model: Model, calls: Sequence[AnsweredCall]) -> tuple[int, int]:
