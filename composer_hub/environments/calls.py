@@ -15,6 +15,7 @@ import importlib
 import itertools
 import json
 import os
+import random
 import signal
 import sys
 import types
@@ -184,6 +185,24 @@ class Marks:
             self(site, make())
         except Exception as error:
             self.note(site, {"raises": type(error).__qualname__})
+
+    def other(self, key, value):
+        """Return another plain value in the place of one that comes from elsewhere, the same in every process."""
+        source = random.Random(f"{key}{value!r}")
+        kind = type(value)
+        if kind in (int, float):
+            return value + source.choice((1, -1, 10))
+        if kind in (str, bytes):
+            place = source.randrange(len(value) + 1)
+            more = value[:place][-1:] or (b"a" if kind is bytes else "a")
+            return source.choice((value[:place] + more + value[place:], value[:place] + value[place + 1 :]))
+        if kind in (list, tuple) and value:
+            place = source.randrange(len(value))
+            return kind((*value[:place], self.other(key, value[place]), *value[place + 1 :]))
+        if kind is dict and value:
+            name = source.choice(list(value))
+            return {**value, name: self.other(key, value[name])}
+        return value
 
     @contextlib.contextmanager
     def raises(self, site, kinds, **_):

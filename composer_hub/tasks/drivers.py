@@ -10,13 +10,14 @@ broken code does not give it.
 from __future__ import annotations
 
 import ast
+import builtins
 import contextlib
 import copy
 import random
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
-from typing import Any
+from typing import Any, TypeGuard
 
 from composer_hub.environments import marks
 from composer_hub.environments.rewrites import rewrites
@@ -154,9 +155,15 @@ class _Writer(ast.NodeTransformer):
         return node
 
     def _change(self, node: ast.expr, share: float) -> None:
-        """Change one literal of a value, and one of each row if it is a table."""
+        """Change one literal of a value, and one of each row if it is a table; in every second variant, variables."""
         if not self.number:
             return
+        if self.is_inside and self.number % 2 == 0:
+            for call in [one for one in ast.walk(node) if _is_call(one)]:
+                for place, one in enumerate(call.args):
+                    if isinstance(one, (ast.Name, ast.Subscript)) and ast.unparse(call.func) not in dir(builtins):
+                        key = ast.Constant(f"{self.seed}{self.num_sites}{place}")
+                        call.args[place] = _call("other", [key, one])
         for group in _groups(node):
             if self.source.random() < share:
                 one = self.source.choice(group)
@@ -167,7 +174,7 @@ def _call(method: str, arguments: list[ast.expr]) -> ast.Call:
     return ast.Call(ast.Attribute(ast.Name(marks.DRIVER, ast.Load()), method, ast.Load()), arguments, [])
 
 
-def _is_call(node: ast.AST) -> bool:
+def _is_call(node: ast.AST) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and not ast.unparse(node.func).endswith("approx")
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
+import pytest
+
+from composer_hub.environments.calls import Marks
 from composer_hub.environments.marks import DRIVER
 from composer_hub.tasks.drivers import NUM_VARIANTS, drivers
 
@@ -51,7 +55,8 @@ def texts(names: set[tuple[str, ...]], seed: int = 0) -> list[str]:
 
 def sites(text: str) -> list[int]:
     calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call) and DRIVER in ast.unparse(one.func)]
-    return sorted(one.args[0].value for one in calls if isinstance(one.args[0], ast.Constant))
+    numbers = [one.args[0].value for one in calls if isinstance(one.args[0], ast.Constant)]
+    return sorted(one for one in numbers if isinstance(one, int))
 
 
 def test_expected_values_of_assertions_are_gone() -> None:
@@ -92,3 +97,21 @@ def test_a_test_keeps_its_places_and_arguments_when_others_are_left_out() -> Non
 def test_each_place_has_its_own_number() -> None:
     for text in texts(ALL):
         assert len(set(sites(text))) == len(sites(text)) >= 7
+
+
+def test_values_that_a_test_takes_from_elsewhere_change_in_every_second_variant() -> None:
+    changed = ["_composer_driver.other(" in text for text in texts(ALL)]
+    assert changed == [number > 0 and number % 2 == 0 for number in range(NUM_VARIANTS + 1)]
+
+
+@pytest.mark.parametrize("value", ["text", b"text", 3, 2.5, ["a", 1], ("a",), {"a": {"b": 1}}])
+def test_another_value_has_the_same_type_and_is_the_same_everywhere(value: Any) -> None:
+    one, other = (Marks(print).other(f"{key}", value) for key in (1, 1))
+    assert one == other
+    assert type(one) is type(value)
+    assert any(Marks(print).other(f"{key}", value) != value for key in range(20))
+
+
+@pytest.mark.parametrize("value", [None, object, "", [], {}, True])
+def test_a_value_that_is_not_plain_or_empty_may_stay(value: Any) -> None:
+    assert type(Marks(print).other("1", value)) is type(value)
