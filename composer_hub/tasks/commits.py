@@ -24,7 +24,7 @@ from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import Source, functions, read, removed_lines
 from composer_hub.tasks.deletion import Candidate, Model
-from composer_hub.tasks.gates import TEST_SECONDS, Checked
+from composer_hub.tasks.gates import TEST_SECONDS, Checked, num_functions
 from composer_hub.tasks.history import Change, ChangedFile
 from composer_hub.tasks.language import Package, PackageRefused
 from composer_hub.tasks.python import is_test
@@ -153,7 +153,7 @@ def _replayed(
     )  # fmt: skip
     if hide_tests and not notes["message"]:
         raise _Skipped("says_nothing")
-    if len(failing) > max_failing:
+    if num_functions(failing) > max_failing:
         raise _Skipped("unfocused")
     if not passing:
         raise _Skipped("nothing_passes")

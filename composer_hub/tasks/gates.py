@@ -6,7 +6,7 @@ tree, and compares.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from composer_hub.records import SourceEdit
@@ -107,9 +107,14 @@ def judge(model: Model, one: Checked, report: Report, max_failing: int) -> Check
         return replace(done, reason="nothing_passes")
     if any(report.values.get("variants", {}).values()):
         return replace(done, reason="trivial")
-    if len(done.fail_to_pass) > max_failing:
+    if num_functions(done.fail_to_pass) > max_failing:
         return replace(done, reason="unfocused")
     return done
+
+
+def num_functions(ids: Iterable[str]) -> int:
+    """Return how many test functions some tests are; the cases of a parametrized one count once."""
+    return len({id.split("[")[0] for id in ids})
 
 
 def recheck(bench: Bench, model: Model, checked: Sequence[Checked]) -> list[Checked]:

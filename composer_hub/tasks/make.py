@@ -64,7 +64,7 @@ class Options:
     seed: int = 0
     help_level: int = 1
     recheck_every: int = 20  # 0: none
-    max_failing: int = 100  # tests of one task
+    max_failing: int = 100  # test functions of one task
     suite_seconds: float = 10.0  # of CPU; of a longer suite the fastest tests are used
     with_oracle: bool = True
     revisions: str = "HEAD"  # of commit replay, as git names them

@@ -70,6 +70,7 @@ class Session:
         self.begun, self.num_hanging, self.left_out, self.costs = cpu_seconds(), 0, [], {}
         self.late, self.denied = [], []  # what the clock ended; tests that lacked a permission
         self.ended, self.example = collections.Counter(), ""  # tests by status; one failure
+        self.broken = set()  # failing test functions: the cases of one are one
         self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
         self.told, self.marks = [], None  # what marks in the tests tell
@@ -110,7 +111,7 @@ class Session:
         failing = sorted((id for id, status in self.statuses.items() if status == "failed"), key=self.seconds.get)
         if ask is not None:
             # A task that breaks too many tests is not wanted, whatever a trivial answer does.
-            self.variants = ask(failing if len(failing) <= self.job["max_failing"] else [])
+            self.variants = ask(failing if len(self.broken) <= self.job["max_failing"] else [])
             self.late += [name for name, passed in self.variants.items() if passed is None]
         return result
 
@@ -150,6 +151,7 @@ class Session:
             self.current = ""
             self.context("")
             self.ended[self.statuses.get(item.nodeid)] += 1
+            self.broken |= {item.nodeid.split("[")[0]} if self.statuses.get(item.nodeid) == "failed" else set()
             if self.is_over():
                 items = item.session.items
                 place = items.index(item) + 1
@@ -197,7 +199,7 @@ class Session:
 
     def is_over(self):
         """Return whether the tests that are left cannot matter: for time, or because the edit breaks too much."""
-        breaks_too_much = self.ended["passed"] and self.ended["failed"] > self.job.get("stop_at", float("inf"))
+        breaks_too_much = self.ended["passed"] and len(self.broken) > self.job.get("stop_at", float("inf"))
         return breaks_too_much or self.hangs() or cpu_seconds() - self.begun > self.job.get("budget", float("inf"))
 
     def hangs(self):
