@@ -109,7 +109,7 @@ def one_package(
         )
         valid = [one for one in checked if one.reason in VALID]
         counts.update(candidates=len(candidates), run=len(checked), valid=len(valid))
-        counts["focused"] = sum(not one.reason for one in valid)
+        counts["kept"] = sum(not one.reason for one in valid)
         counts.update(f"no:{one.reason}" for one in checked if one.reason not in VALID)
         before = bench.cpu_s
         bench.batch = 1  # a process for each full run, as without a warm parent
@@ -129,15 +129,15 @@ def one_package(
 
 def table(totals: dict[str, Counter[str]]) -> str:
     """Return the totals as a Markdown table."""
-    head = "| kind | candidates | run | valid | focused | exact of full runs | CPU-s per valid | two full runs |"
+    head = "| kind | candidates | run | kept | valid | exact of full runs | CPU-s per valid | two full runs |"
     lines = [head, "|---|---:|---:|---:|---:|---:|---:|---:|"]
     for kind, one in totals.items():
         if not one["run"]:
             continue
-        share = one["valid"] / max(one["run"], 1)
+        share = one["kept"] / max(one["run"], 1)
         cost, full = one["cpu_ms"] / 1000 / max(one["valid"], 1), one["full_cpu_ms"] / 1000 / max(one["full"], 1)
         lines.append(
-            f"| {kind} | {one['candidates']} | {one['run']} | {one['valid']} ({share:.0%}) | {one['focused']} "
+            f"| {kind} | {one['candidates']} | {one['run']} | {one['kept']} ({share:.0%}) | {one['valid']} "
             f"| {one['exact']} of {one['full']} | {cost:.2f} | {full:.2f} ({full / max(cost, 0.001):.1f}x) |"
         )
     return "\n".join(lines)
