@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import random
 from collections.abc import Iterator
 
 from composer_hub.tasks.code import Function, Source, Splice

@@ -17,8 +17,12 @@ from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.trees import bundle_files, edited
 from composer_hub.environments.verifier import submission, verify
 from composer_hub.records import SourceEdit, Task
+from composer_hub.tasks.baseline import Baseline
+from composer_hub.tasks.deletion import Candidate, Model
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
 from composer_hub.tasks.language import pack
+from composer_hub.tasks.sources import open_package
+from composer_hub.tasks.statement import statements
 from tests.tasks import toy
 
 
@@ -126,8 +130,14 @@ def test_a_feature_spans_files_and_a_statement_says_what_is_known_of_it(made: ta
     assert (task.num_files, task.num_lines >= 15) == (2, True)
     assert "It raises `ValueError`." in task.statement
     assert "assert tinytext.boxes.box('a b') == ['+---+', '|a b|', '+---+']" in task.statement
-    moved = next(one for one in made.tasks if one.kind == "stub" and one.symbols == ("tinytext.spans:Clock.move",))
-    assert "class Clock:\n    def move(self, text):" in moved.statement
+
+
+def test_a_statement_shows_a_method_in_its_class(tmp_path: Path) -> None:
+    empty: frozenset[str] = frozenset()
+    package = open_package(str(toy.write(tmp_path / "toy")), tmp_path / "work")
+    model = Model(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
+    _, more, _ = statements(model, Candidate("stub", "", ("tinytext.spans:Clock.move",), (), empty, 1), [])
+    assert "class Clock:\n    def move(self, text):" in more
 
 
 def test_a_version_keeps_the_tasks_of_other_packages(made: tasks.TaskSet, tmp_path: Path) -> None:
