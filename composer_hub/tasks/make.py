@@ -417,6 +417,10 @@ def _of_kind(
                 report.reasons[f"{kind}:{one.reason}"] += 1
             else:
                 found.append(one)
+    # A chunk holds a few more than are wanted; those say nothing about the yield.
+    surplus = max(0, len(found) - wanted)
+    report.tried[kind] -= surplus
+    report.valid[kind] -= surplus
     return found[:wanted]
 
 
