@@ -149,6 +149,8 @@ def _rule_of_exception(rule: ErrorRule, outcome: Action, body: str) -> ErrorRule
 
     Any other exception may be what the program was run to show: it raised it itself, or the project did.
     """
+    if not outcome.commands:
+        return rule  # a tool of its own form, such as a cell of a notebook: its text is the call
     run = [one for one in outcome.commands if _INTERPRETER.fullmatch(one.program)]
     if not any(not one.words[1:] or _INLINE_OPTIONS & set(one.words[1:]) for one in run):
         return _ANSWER if run else _FOREIGN
