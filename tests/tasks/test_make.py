@@ -203,14 +203,14 @@ def test_the_command_publishes_checks_and_gives_the_same_rows_as_one_worker(
     venv: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder, where = toy.write(tmp_path / "toy"), hub.FolderDestination(tmp_path / "out")
-    options = ["--kinds", "stub", "--max-per-kind", "3", "--recheck-every", "0", "--workers", "2"]
+    options = ["--kinds", "stub", "--max-per-kind", "9", "--recheck-every", "0", "--workers", "2"]
     place = ["--repo", "me/t", "--to", str(tmp_path / "out")]
     root.main(["tasks", "make", str(folder), *options, *place], standalone_mode=False)
     root.main(["tasks", "show", "me/t", "--from", str(tmp_path / "out"), "--format", "quiet"], standalone_mode=False)
     shown = capsys.readouterr().out.split()[-1]
     root.main(["tasks", "check", "me/t", shown[:8], "--from", str(tmp_path / "out")], standalone_mode=False)
     assert "All 1 tasks reward their solution and nothing else." in capsys.readouterr().out
-    again = tasks.make([str(folder)], tasks.Options(kinds=("stub",), max_per_kind=3, recheck_every=0, workers=1))
+    again = tasks.make([str(folder)], tasks.Options(kinds=("stub",), max_per_kind=9, recheck_every=0, workers=1))
     assert tuple(tasks.tasks_of(hub.load(where, "me/t"))) == again.tasks
     assert [row["digest"] for row in hub.load(where, "me/t").rows("bundles")] == [one.digest for one in again.bundles]
     oracles = {row["task_id"]: row["oracle"] for row in hub.load(where, "me/t-oracle").rows("oracle")}
