@@ -294,9 +294,7 @@ def _write_split(
     return split, named, dict(zip(named, firsts, strict=False))  # The file of an empty table has no first row.
 
 
-def _write_rows(
-    writer: RowWriter, rows: Iterator[tuple[int, dict[str, Any]]], key: str
-) -> tuple[int, int, str | None]:
+def _write_rows(writer: RowWriter, rows: Iterator[tuple[int, dict[str, Any]]], key: str) -> tuple[int, int, str | None]:
     """Write rows; return their number, their size and the first value of a column.
 
     No variable holds the last row when the file is closed.
