@@ -23,7 +23,7 @@ from composer_hub.actions.tools import kind_of, known_tool, tool_named
 from composer_hub.harnesses import keeps_cwd
 from composer_hub.records import Message, Step, ToolCall, Trace
 
-_HARMLESS = frozenset(("read", "web"))  # families that leave every file as it was
+_HARMLESS = frozenset(("read", "web", "bookkeeping"))  # families that leave every file as it was
 _FILE_KINDS = frozenset(("read", "write", "edit", "insert", "patch"))
 _NUMBERED = re.compile(r" *(\d+)[→\t](.*)")
 _STATED_CWD = re.compile(

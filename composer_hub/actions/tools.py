@@ -215,8 +215,7 @@ TOOLS: tuple[Tool, ...] = (
         _names(
             "open goto cat search_file search_dir find_file grep_files codebase_search semantic_search "
             "glob_file_search notebookread lsp view_image read_notebook list_code_definition_names read_mcp_resource "
-            "list_mcp_resources readmcpresourcetool listmcpresourcestool tool_search toolsearch think todowrite "
-            "todo_write todoread update_plan"
+            "list_mcp_resources readmcpresourcetool listmcpresourcestool think"
         ),
     ),
     Tool(

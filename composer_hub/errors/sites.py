@@ -121,7 +121,7 @@ def _flagged(outcome: Action) -> bool | None:
 
 def _exit_code(outcome: Action) -> int | None:
     # A file that a read tool shows may quote a harness; only what runs commands has an exit code.
-    if outcome.family not in ("shell", "poll", "bookkeeping", "other", "edit"):
+    if outcome.family not in ("shell", "poll", "other", "edit"):
         return None
     return exit_code_in(outcome.content or "")
 
@@ -205,11 +205,11 @@ def _match_anchor(text: str, family: str, *, trusted: bool = False, kinds: Seque
 
 def _may_hold(rule: ErrorRule, family: str, text: str) -> bool:
     """Without a flag, a rule holds for its own families only, and never for a long text that a tool fetched."""
-    if family in ("read", "web", "agent") and len(text) > MAX_QUIET_READ_CHARS:
+    if family in ("read", "web", "agent", "bookkeeping") and len(text) > MAX_QUIET_READ_CHARS:
         return text.lstrip().startswith("<tool_use_error>")
     if rule.families == "file":
         return family not in ("shell", "poll", "web", "agent")
-    return rule.families == "any" or family in ("shell", "poll", "bookkeeping", "other")
+    return rule.families == "any" or family in ("shell", "poll", "other")
 
 
 def _kind_of_flag(flag: ResultFlag) -> tuple[str, str]:

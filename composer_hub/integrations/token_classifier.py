@@ -38,7 +38,7 @@ class TokenClassifier:
         longest = min(self._tokenizer.model_max_length, getattr(config, "max_position_embeddings", MAX_TOKENS) - 2)
         self._window = max(8, min(MAX_TOKENS, longest))
         self._label_of = {number: _bare(label) for number, label in config.id2label.items()}
-        self.labels = sorted({label for label in self._label_of.values() if label})
+        self.labels: Sequence[str] = sorted({label for label in self._label_of.values() if label})
 
     def num_tokens(self, texts: Sequence[str]) -> int:
         return sum(map(len, self._tokenizer(list(texts), add_special_tokens=False)["input_ids"]))

@@ -63,7 +63,7 @@ def pair_row(
     rejected = published_action(ballot.student, with_prose=options.with_prose)
     answers, limit, count = (chosen, rejected), options.max_tokens, counter(options.tokenizer)
     prompt = read_prompt(trace, step)
-    window = window_of(prompt, answers, tools, lambda *view: not limit or count(*view, answers) <= limit)
+    window = window_of(prompt, answers, tools, lambda view, used: not limit or count(view, used, answers) <= limit)
     sites = sorted(step.error_sites, key=lambda site: site.blame != "model")
     return Pair(
         pair_id=pair_id_of(trace.trace_id, step.step_id, (chosen,), (rejected,)),

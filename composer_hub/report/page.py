@@ -16,7 +16,7 @@ from importlib import resources
 
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.vocabulary import BLAMES, blame_words, kind_words
-from composer_hub.local_hub.elements import esc
+from composer_hub.local_hub.elements import Html, esc
 from composer_hub.output import plural
 from composer_hub.report import words as say
 from composer_hub.report.charts import bar, stack, weeks
@@ -246,7 +246,7 @@ def _place(view: View, session: SessionFacts, step: int, *, short: bool = False)
         parts.append(esc(view.names.get(view.numbers.projects.get(session.cwd, ""), "")))
     if not view.share and not short:
         stem = session.path.rpartition("/")[2].partition(".")[0]
-        parts.append(f'<span title="{esc(stem)}">session {esc(stem[:13])}</span>')
+        parts.append(Html(f'<span title="{esc(stem)}">session {esc(stem[:13])}</span>'))
     return " · ".join(filter(None, [*parts, f"step {step + 1:,}" if step >= 0 else ""]))
 
 
