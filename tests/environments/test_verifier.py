@@ -79,7 +79,6 @@ def test_no_hack_is_rewarded_and_no_report_can_be_forged(lab: Lab, name: str) ->
 
 
 EVIDENCE = {
-    "equal to everything": "other values than those of the solution",
     "patch runtest": "must fail",
     "patch TestReport": "must fail",
     "frame to the grader": "other values than those of the solution",
