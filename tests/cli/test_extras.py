@@ -28,8 +28,9 @@ LINES = [
     ("scale", "datatrove", "ingest . --repo me/none --executor datatrove"),
     ("scale", "datatrove", "ingest . --repo me/none --executor slurm --engine partition=cpu --engine time=1:00:00"),
 ]
-# Cards have no plots without matplotlib, environments check `harbor:` themselves, and verifiers imports us.
-NEVER_NEEDED_FIRST = {"report", "harbor", "verifiers", "dev"}
+# Cards have no plots without matplotlib, environments check `harbor:` themselves, verifiers imports us, and only the
+# package shows whether its tasks need `javascript`.
+NEVER_NEEDED_FIRST = {"report", "harbor", "verifiers", "javascript", "dev"}
 
 
 def test_every_extra_is_needed_by_a_line_or_by_no_command() -> None:

@@ -58,7 +58,7 @@ def test_a_stream_joins_the_pieces_of_a_message_and_reads_exit_codes_of_successe
     ]  # fmt: skip
     assert {step.prefix_reason for step in trace.steps} == {"stream_log"}
     assert len(trace.steps[0].results) == 2
-    assert kinds(session) == [["runtime_exception", "command_not_found"], []]
+    assert kinds(session) == [["program_exception", "command_not_found"], []]
     assert report.counts["provider_errors"] == 1
 
 
