@@ -33,6 +33,8 @@ def test_the_space_imports_no_stage_and_nothing_heavy() -> None:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
+            elif isinstance(node, ast.ImportFrom) and node.level:
+                assert (path.parent / f"{node.module}.py").exists()
             elif isinstance(node, ast.ImportFrom):
                 names.add((node.module or "").split(".")[0])
         assert names <= allowed | set(sys.stdlib_module_names), path
