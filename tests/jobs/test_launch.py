@@ -112,7 +112,7 @@ def test_jobs_follow_each_other_from_the_last_checkpoint_until_the_run_is_done(
 
 
 def test_a_job_killed_by_its_time_limit_is_followed_by_one_that_continues(launcher_of: Launchers) -> None:
-    error, run = start(launcher_of("save(done + 1)\nif done == 0: time.sleep(300)\n"), request(timeout="30"))
+    error, run = start(launcher_of("save(done + 1)\nif done == 0: time.sleep(600)\n"), request(timeout="60"))
     assert error is None
     assert [(job.state, job.step) for job in run.jobs] == [("out of time", 1), ("done", 2)]
 
