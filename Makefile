@@ -5,12 +5,13 @@ BIN    := $(VENV)/bin
 BENCHMARKS := actions embedded_hub ingest losses pair_cost publishing redaction replay step
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint bench conformance clean help
+.PHONY: demo test lint docs bench conformance clean help
 
 help:
 	@echo "make demo   the whole line on the embedded Hub, training included; no account needed"
 	@echo "make test   the test suite"
 	@echo "make lint   ruff and mypy"
+	@echo "make docs   the documentation as a site, in site/"
 	@echo "make conformance  huggingface_hub's own tests against the embedded Hub (ten minutes)"
 	@echo "make bench  every benchmark, printed as ratios"
 
@@ -26,6 +27,11 @@ lint: $(VENV)/.test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
+docs: $(VENV)/.test
+	$(BIN)/python scripts/reference.py
+	$(BIN)/python scripts/notebooks.py
+	$(BIN)/zensical build --strict
+
 bench: $(VENV)/.test
 	@for name in $(BENCHMARKS); do echo "== $$name"; $(BIN)/python -m benchmarks.$$name || exit 1; done
 
@@ -33,7 +39,7 @@ conformance: $(VENV)/.test
 	$(BIN)/python -m tests.conformance
 
 clean:
-	rm -rf $(VENV) .demo .conformance build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .demo .conformance build dist site .cache *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 
 $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)

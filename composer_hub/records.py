@@ -48,8 +48,8 @@ class Message:
     """One chat message. On the Hub it is one JSON value in the shape that chat templates take."""
 
     role: str  # system, user, assistant or tool
-    content: str = ""
-    tool_calls: tuple[ToolCall, ...] = ()
+    content: str = ""  # text of the message
+    tool_calls: tuple[ToolCall, ...] = ()  # of an assistant message
     tool_call_id: str = ""  # of the call that a tool message answers
     name: str = ""  # of the tool, on a tool message
     reasoning_content: str = ""  # plain text only; never an empty think block
@@ -100,10 +100,10 @@ class ErrorSite:
     kind: str  # such as edit_no_match; docs/errors_and_hints.md lists them
     blame: str  # model, env, user, harness, provider or outcome; unclear, if a reviewer doubts it
     source: str  # of the evidence: flag, anchor, exit, text or critic
-    confidence: float
+    confidence: float  # 0 to 1
     rule: str  # of the error finder, so that a wrong one can be found
-    tool: str = ""
-    call_id: str = ""
+    tool: str = ""  # name of the tool that was called
+    call_id: str = ""  # of the failed call
     message: str = ""  # the words of the environment, redacted and short
 
 
@@ -111,12 +111,12 @@ class ErrorSite:
 class Hint:
     """A short text that, shown before the step, would have helped at its error site."""
 
-    text: str
+    text: str  # what the model reads before the step
     writer: str  # hindsight, quoted, environment, user, judge, critic, sibling or reviewer
     rule: str  # which correction, offer or prompt wrote it
-    version: int
+    version: int  # of the writer
     kind: str = ""  # of the error site it answers
-    call_id: str = ""
+    call_id: str = ""  # of the failed call
 
 
 # ----------------------------------------------------------------------------------------------------------- traces
@@ -126,19 +126,19 @@ class Hint:
 class Step:
     """One API message of the assistant, with the prompt before it and the results after it."""
 
-    step_id: str
+    step_id: str  # made from the trace and the harness's id of the message
     index: int  # position among the steps of its trace
     action: int  # index of the assistant message in `Trace.messages`
     prompt: tuple[tuple[int, int], ...]  # half-open ranges of `Trace.messages`, in reading order
     results: tuple[int, ...] = ()  # indices of the tool messages that answer the action's calls
-    model: str = ""
+    model: str = ""  # that answered
     family: str = ""  # anthropic, openai, …: teachers of the same family do not vote on this step
     reasoning_status: str = "absent"  # plain, summary, encrypted or absent
-    prefix_exact: bool = True
+    prefix_exact: bool = True  # the prompt is what the model read, message by message
     prefix_reason: str = ""  # why the prompt is not exactly what the model read
     on_main_branch: bool = True  # False on a rewound or forked branch
-    error_sites: tuple[ErrorSite, ...] = ()
-    hints: tuple[Hint, ...] = ()
+    error_sites: tuple[ErrorSite, ...] = ()  # what went wrong in this step
+    hints: tuple[Hint, ...] = ()  # what would have helped
 
     @property
     def failed_by_provider(self) -> bool:
@@ -150,49 +150,49 @@ class Step:
 class Trace:
     """One agent session: every distinct message once, and the steps as references into them."""
 
-    trace_id: str
+    trace_id: str  # made from the harness and its session id
     source: str  # the harness: claude_code, codex, …
-    session_id: str
-    messages: tuple[Message, ...]
-    steps: tuple[Step, ...]
-    tools: tuple[JsonObject, ...] = ()
+    session_id: str  # of the harness
+    messages: tuple[Message, ...]  # each message of the session once
+    steps: tuple[Step, ...]  # messages of the model, with what each of them read
+    tools: tuple[JsonObject, ...] = ()  # schemas of the tools
     tools_source: str = "seen"  # of schemas: recorded, known (shipped for the harness) or seen (made from the calls)
     system_prompt_source: str = "recorded"  # recorded or synthetic
-    cwd: str = ""
-    repository: str = ""
-    model: str = ""
-    family: str = ""
+    cwd: str = ""  # folder in which the session began
+    repository: str = ""  # owner/name, if the harness recorded it
+    model: str = ""  # of most steps
+    family: str = ""  # of that model: anthropic, openai, …
     resolved: bool | None = None  # whether the task was solved, if the harness recorded it
     parent_trace_id: str = ""  # of a subagent's trace
     spawn_call_id: str = ""  # of the call that started the subagent
-    license: str = ""
+    license: str = ""  # of the session's text
     provenance: JsonObject = field(default_factory=dict)  # file digest, harness version, reader version
     redaction: str = ""  # digest of the rule set that went over this trace; empty = never redacted
-    counts: JsonObject = field(default_factory=dict)
+    counts: JsonObject = field(default_factory=dict)  # of steps, errors by kind and blame, and replaced values
 
 
 @dataclass(frozen=True, slots=True)
 class StepRow:
     """A step in the `steps` config, readable without the trace; it omits the prompt."""
 
-    step_id: str
-    trace_id: str
-    index: int
-    student_action: str
-    tool_calls: tuple[JsonObject, ...]
-    results: tuple[str, ...]
-    model: str
-    family: str
-    reasoning_status: str
-    prefix_exact: bool
-    prefix_reason: str
-    on_main_branch: bool
-    num_prompt_messages: int
-    num_prompt_chars: int
-    error_sites: tuple[ErrorSite, ...]
-    hints: tuple[Hint, ...]
-    source: str
-    license: str
+    step_id: str  # made from the trace and the harness's id of the message
+    trace_id: str  # of the trace that holds the step
+    index: int  # position among the steps of its trace
+    student_action: str  # text of the model's message
+    tool_calls: tuple[JsonObject, ...]  # of the model's message
+    results: tuple[str, ...]  # texts that the calls gave
+    model: str  # that answered
+    family: str  # of that model: anthropic, openai, …
+    reasoning_status: str  # plain, summary, encrypted or absent
+    prefix_exact: bool  # the prompt is what the model read, message by message
+    prefix_reason: str  # why it is not
+    on_main_branch: bool  # False on a rewound or forked branch
+    num_prompt_messages: int  # messages before the action
+    num_prompt_chars: int  # characters of these messages
+    error_sites: tuple[ErrorSite, ...]  # what went wrong in this step
+    hints: tuple[Hint, ...]  # what would have helped
+    source: str  # the harness: claude_code, codex, …
+    license: str  # of the session's text
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,24 +213,24 @@ class TraceState:
 class Vote:
     """One teacher's answer at one step, kept even if it does not count."""
 
-    vote_id: str
-    trace_id: str
-    step_id: str
-    index: int
-    teacher: str
-    family: str
+    vote_id: str  # made from the question and the teacher
+    trace_id: str  # of the question
+    step_id: str  # of the question
+    index: int  # position of the step in its trace
+    teacher: str  # name in the teachers file or on the command line
+    family: str  # of the teacher's model
     status: str  # voted, or why it abstained: length, refusal, invalid_args, route_mismatch, …
     answer: JsonObject  # the assistant message as it came
     normal_form: str  # the compared text; "" if the teacher abstained
-    usage: JsonObject = field(default_factory=dict)
-    cost_usd: float = 0.0
+    usage: JsonObject = field(default_factory=dict)  # tokens, as the endpoint counted them
+    cost_usd: float = 0.0  # what this answer cost
     cost_source: str = ""  # usage, estimated or price
-    cached_tokens: int = 0
-    latency_s: float = 0.0
-    provider: str = ""
-    served_model: str = ""
-    request_id: str = ""
-    price_stamp: str = ""
+    cached_tokens: int = 0  # of the prompt, served from the provider's cache
+    latency_s: float = 0.0  # seconds until the answer was complete
+    provider: str = ""  # that served the answer
+    served_model: str = ""  # name in the answer
+    request_id: str = ""  # of the provider
+    price_stamp: str = ""  # which price list the cost was computed with
     attempt: int = 0  # 1 and more: the same question asked again, for the self-agreement floor
     excluded: str = ""  # why the vote does not count, e.g. same_family
     inclusion: float = 1.0  # probability of the question: below 1 if only the audit asked it
@@ -240,32 +240,32 @@ class Vote:
 class Pair:
     """A preference of the teachers' common action over the student's, ready for `DPOTrainer`."""
 
-    pair_id: str
-    trace_id: str
-    step_id: str
-    index: int
-    num_steps: int
-    prompt: tuple[Message, ...]
-    chosen: tuple[Message, ...]
-    rejected: tuple[Message, ...]
-    tools: tuple[JsonObject, ...]
+    pair_id: str  # made from the step and both answers
+    trace_id: str  # of the step
+    step_id: str  # at which teachers disagree with the student
+    index: int  # position of the step in its trace
+    num_steps: int  # of that trace
+    prompt: tuple[Message, ...]  # what both answers read, maybe as a window
+    chosen: tuple[Message, ...]  # the teachers' answer
+    rejected: tuple[Message, ...]  # the student's own action
+    tools: tuple[JsonObject, ...]  # schemas of the tools that the prompt offers
     level: str  # at which the teachers agree
-    num_agree: int
-    num_votes: int
+    num_agree: int  # teachers that agree
+    num_votes: int  # votes that count
     teachers: tuple[str, ...]  # that agree
-    excluded_teachers: tuple[str, ...]
-    families: tuple[str, ...]
-    chosen_teacher: str
-    source_model: str
-    source_family: str
-    error_kind: str = ""
-    after_error: bool = False
-    resolved: bool | None = None
-    chosen_text: str = ""
-    rejected_text: str = ""
-    cost_usd: float = 0.0
-    license: str = ""
-    repository: str = ""
+    excluded_teachers: tuple[str, ...]  # whose votes do not count
+    families: tuple[str, ...]  # of the teachers that agree
+    chosen_teacher: str  # whose words `chosen` has
+    source_model: str  # the student: the model of the session
+    source_family: str  # of the student
+    error_kind: str = ""  # of the step's error site, the model's own first
+    after_error: bool = False  # the step before this one went wrong
+    resolved: bool | None = None  # whether the task was solved, if the harness recorded it
+    chosen_text: str = ""  # `chosen` as one text, for reading and search
+    rejected_text: str = ""  # `rejected` as one text
+    cost_usd: float = 0.0  # of all votes on this step
+    license: str = ""  # of the session's text
+    repository: str = ""  # owner/name, if the harness recorded it
     num_left_out: int = 0  # messages that the window of the prompt leaves out
     num_tokens: int = 0  # of prompt, tools and the longer answer, estimated
     num_shortened: int = 0  # messages of the window whose middle is missing
@@ -279,21 +279,21 @@ class SourceEdit:
     """The new content of one file of a tree; without a text, the file is deleted."""
 
     path: str  # relative to the root of the tree, with /
-    text: str | None
+    text: str | None  # the whole file; null removes it
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
     """A verifiable task made from a tested package."""
 
-    task_id: str
+    task_id: str  # made from the content of the task
     kind: str  # stub, cluster, branch, removal, feature, bug, combine, write_tests or commit
-    package: str
-    version: str
+    package: str  # name of the package
+    version: str  # of the package
     bundle_digest: str  # sha256 of the bundle: the package's original tree as a tar.gz that is the same everywhere
-    license: str
-    copyleft: bool
-    statement: str
+    license: str  # of the package
+    copyleft: bool  # whether the license asks for the same license
+    statement: str  # what the agent reads
     statements: tuple[str, ...]  # by help level: what fails; and the contract; and the source of failing tests
     help_level: int  # of `statement`
     edits: tuple[SourceEdit, ...]  # the original tree with these is the tree that the agent gets
@@ -305,12 +305,12 @@ class Task:
     python_path: tuple[str, ...] = (".",)  # folders of the tree that imports start from
     symbols: tuple[str, ...] = ()  # what was deleted or changed: package.module:qualname
     difficulty: float = 0.0  # 0 to 1, estimated
-    split: str = "train"
-    seed: int = 0
-    generator_version: str = ""
+    split: str = "train"  # train or test
+    seed: int = 0  # of the generator
+    generator_version: str = ""  # of the generator
     validation: JsonObject = field(default_factory=dict)  # runs and their CPU time, gates, re-checks
     leaks: JsonObject = field(default_factory=dict)  # copies of the solution that were found, and what was done
-    has_oracle: bool = False
+    has_oracle: bool = False  # a hidden oracle decides beside the tests
     hidden: tuple[SourceEdit, ...] = ()  # test files that only the verifier has
     commit: str = ""  # that the task was made from
     date: str = ""  # of the commit, YYYY-MM-DD
@@ -323,22 +323,22 @@ class Task:
 class Execution:
     """What the tests say about the two actions of a pair, executed in the state before its step."""
 
-    pair_id: str
-    trace_id: str
-    step_id: str
+    pair_id: str  # of the executed pair
+    trace_id: str  # of the rollout
+    step_id: str  # of the pair
     verdict: str  # chosen or rejected is better; or why there is no order: equal, tie, incomparable, no_task, …
-    task_id: str = ""
+    task_id: str = ""  # whose tests decided
     state: str = ""  # where the state before the step came from: recorded or replayed
-    num_tests: int = 0
-    chosen_passed: int = 0
-    rejected_passed: int = 0
+    num_tests: int = 0  # tests that ran
+    chosen_passed: int = 0  # tests passed after `chosen`
+    rejected_passed: int = 0  # tests passed after `rejected`
     num_hidden: int = 0  # calls of the task's oracle
     chosen_hidden: int = 0  # answered right
-    rejected_hidden: int = 0
-    chosen_reward: float = 0.0
-    rejected_reward: float = 0.0
+    rejected_hidden: int = 0  # answered right
+    chosen_reward: float = 0.0  # 0 to 1
+    rejected_reward: float = 0.0  # 0 to 1
     chosen_tree: str = ""  # digest of the files that are judged
-    rejected_tree: str = ""
+    rejected_tree: str = ""  # the same for `rejected`
     evidence: tuple[str, ...] = ()  # signs of hacks in the action that passed more, or why nothing was executed
 
 
