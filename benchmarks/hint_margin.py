@@ -16,8 +16,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from composer_hub.actions.action import actions_of
+from composer_hub.errors.context import context_of
 from composer_hub.errors.find import find_errors
-from composer_hub.hints.context import context_of
 from composer_hub.hints.writers import WRITERS, worked_call, write_hint
 from composer_hub.ingest.reading import Reading, ReadOptions
 from composer_hub.records import Hint, Message, Step, ToolCall, Trace, canonical_json

@@ -23,9 +23,9 @@ from typing import Any
 
 from benchmarks import hint_margin
 from composer_hub.actions.action import Actions, actions_of
+from composer_hub.errors.context import steps_after
 from composer_hub.errors.find import find_errors
 from composer_hub.errors.vocabulary import KINDS
-from composer_hub.hints.context import steps_after
 from composer_hub.hints.writers import write_hints
 from composer_hub.ingest.reading import Reading, ReadOptions
 from composer_hub.records import Trace, canonical_json

@@ -98,7 +98,7 @@ class ErrorSite:
     """A place in a step where something went wrong, and whose fault it was."""
 
     kind: str  # such as edit_no_match; docs/errors_and_hints.md lists them
-    blame: str  # model, env, user, harness, provider or outcome; unclear, if a reviewer doubts it
+    blame: str  # model, env, user, harness, provider or outcome; unknown, if nothing proves it
     source: str  # of the evidence: flag, anchor, exit, text or critic
     confidence: float  # 0 to 1
     rule: str  # of the error finder, so that a wrong one can be found

@@ -299,7 +299,7 @@ def family_of_tool(name: str, arguments: Any = None) -> str:
         return "script"
     tool = _BY_NAME.get(name.casefold()) or _BY_NAME.get(bare_name(name))
     family = tool.family if tool else "other"
-    if family == "edit" and isinstance(arguments, Mapping) and arguments.get("command") in _VIEWS:
+    if family == "edit" and isinstance(arguments, Mapping) and str(arguments.get("command")) in _VIEWS:
         return "read"
     return family
 

@@ -391,7 +391,7 @@ def complaint_rule_of(command: str, output: str) -> ErrorRule | None:
             is_proven = any(word in by_program[2] for word in words - {who.program})
             blamed = " ".join(who.words)
         rule = rule_of_exit(blamed, 1, line) if is_proven else None
-        if rule and rule.blame == "model":
+        if rule and rule.blame in ("model", "unknown"):
             return rule
     return None
 

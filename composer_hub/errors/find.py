@@ -1,7 +1,16 @@
 """Find the errors of a session: a `Session` in, its `Trace` with `Step.error_sites` out.
 
-`sites.py` names the failure of each call. What the session showed before may change whose fault it is (`doubts.py`).
-Then come sites that follow from others: the third failure in a row, the third equal call.
+`sites.py` names the failure of each call. Then come sites that follow from others: the third failure in a row,
+the third equal call. The model is to blame only if the tool's own message or the session proves it:
+
+- The tool validates the call itself and names what is wrong with it: an unknown tool, a text that is not in the
+  file, an option that the program lacks, a name that a script never defines. The rules of such messages blame the
+  model. A message that offers the right words proves that the call had others.
+- A later call of the same aim differs just in the part that the message complains about, and works
+  (`corrections.py`).
+
+Neither counts if the wrong words are not the model's: the user, the system or a document that it read named them.
+A failure without a proof is `unknown`. It remains an error, but nobody learns from it and no hint is written.
 """
 
 from __future__ import annotations
@@ -12,7 +21,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from composer_hub.actions.action import Action, Actions, actions_of
-from composer_hub.errors.doubts import Doubts
+from composer_hub.errors.context import SiteContext, context_of
+from composer_hub.errors.corrections import complaint_of, correction_of, offered
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.sites import site_of, site_of_action, site_of_reply, site_without_result
@@ -24,23 +34,43 @@ MIN_REPEATS = 3  # the third time in a row is a pattern
 
 _DISPLAY = "display_log"
 
+MAX_CHARS = 200_000  # of each message
+NAMES = frozenset(("tool_not_found", "path_not_found", "command_not_found", "usage_error", "vcs_error"))
+"""Kinds whose message names the wrong words: that of an edit names its file."""
+
 
 def find_errors(session: Session, actions: Actions | None = None, *, text_rules: bool = False) -> Trace:
     """Return the session's trace with the error sites of every step; earlier sites are replaced."""
     actions = actions_of(session.trace, session.flags) if actions is None else actions
     finder = _Finder(session.trace, session.flags, text_rules)
-    steps = [
-        _with_sites(step, finder.sites_of(step, own)) for step, own in zip(session.trace.steps, actions, strict=True)
-    ]
-    return dataclasses.replace(session.trace, steps=tuple(steps))
+    failures = [finder.failures_of(step, own) for step, own in zip(session.trace.steps, actions, strict=True)]
+    # Whose fault a failure was may show only later, so all failures are named first.
+    named = [_with_sites(step, _sites(found)) for step, found in zip(session.trace.steps, failures, strict=True)]
+    trace = dataclasses.replace(session.trace, steps=tuple(named))
+    instructions = Instructions(trace, actions)
+    steps = []
+    for position, (step, found) in enumerate(zip(session.trace.steps, failures, strict=True)):
+        blamed = [(action, _blamed(trace, position, site, actions, instructions)) for action, site in found]
+        repeated = (*finder.repeated_failures(step, blamed), *finder.repeated_calls(step, actions[position]))
+        steps.append(_with_sites(step, (*_sites(blamed), *repeated)))
+    return dataclasses.replace(trace, steps=tuple(steps))
+
+
+def _blamed(
+    trace: Trace, position: int, site: ErrorSite | None, actions: Actions, instructions: Instructions
+) -> ErrorSite | None:
+    if site is None or site.blame not in ("model", "unknown"):
+        return site
+    blame = blame_of(context_of(trace, position, site, actions), instructions)
+    return site if blame == site.blame else dataclasses.replace(site, blame=blame)
+
+
+def _sites(found: _Found) -> tuple[ErrorSite, ...]:
+    return tuple(site for _, site in found if site)
 
 
 def _with_sites(step: Step, sites: tuple[ErrorSite, ...]) -> Step:
     return step if step.error_sites == sites else dataclasses.replace(step, error_sites=sites)
-
-
-def _renamed(site: ErrorSite, kind: str, rule: str, message: str = "") -> ErrorSite:
-    return dataclasses.replace(site, kind=kind, blame=KINDS[kind], rule=rule, message=message or site.message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +81,7 @@ class _Streak:
     count: int
 
 
-_Found = Sequence[tuple[Action, "ErrorSite | None"]]
+_Found = Sequence[tuple["Action | None", "ErrorSite | None"]]
 
 
 def _same_call(one: Action, other: Action) -> bool:
@@ -74,23 +104,17 @@ class _Finder:
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
         self.repeats: dict[int, tuple[Action, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
-        self.doubts = Doubts(trace)
 
-    def sites_of(self, step: Step, outcomes: Sequence[Action]) -> tuple[ErrorSite, ...]:
-        found = [(outcome, self._site_of(step, outcome)) for outcome in outcomes]
-        sites = [*self._of_action(step), *(site for _, site in found if site)]
-        return (*sites, *self._repeated_failures(step, found), *self._repeated_calls(step, outcomes))
+    def failures_of(self, step: Step, outcomes: Sequence[Action]) -> _Found:
+        """Return the site of the message itself, and each action of the step with its site."""
+        of_message = [(None, site) for site in self._of_action(step)]
+        return [*of_message, *((outcome, self._site_of(step, outcome)) for outcome in outcomes)]
 
     def _site_of(self, step: Step, outcome: Action) -> ErrorSite | None:
         if outcome.is_missing:
             expected = self.has_results and not self._ends_the_session(step, outcome)
             return site_without_result(outcome.call) if expected else None
-        site = site_of(outcome, text_rules=self.text_rules)
-        if not site:
-            self.doubts.note_success(outcome.call)
-        elif site.blame == "model" and self.doubts.about(site, outcome.call, outcome.content or "", step):
-            return _renamed(site, "nonzero_exit", f"doubt.{site.kind}")
-        return site
+        return site_of(outcome, text_rules=self.text_rules)
 
     def _ends_the_session(self, step: Step, outcome: Action) -> bool:
         """A submit or finish call is not answered: the session is over."""
@@ -105,11 +129,12 @@ class _Finder:
         if site:
             yield site
 
-    def _repeated_failures(self, step: Step, found: _Found) -> Iterator[ErrorSite]:
+    def repeated_failures(self, step: Step, found: _Found) -> Iterator[ErrorSite]:
         """Yield a site for each tool that failed on the same target in the same way, three or more steps in a row."""
         streaks = dict(self.failures.get(self._previous(step), {}))
-        for tool in dict.fromkeys(outcome.call.name for outcome, _ in found):
-            seen = [site for outcome, site in found if outcome.call.name == tool and _came_back(outcome, site)]
+        pairs = [(outcome, site) for outcome, site in found if outcome]
+        for tool in dict.fromkeys(outcome.call.name for outcome, _ in pairs):
+            seen = [site for outcome, site in pairs if outcome.call.name == tool and _came_back(outcome, site)]
             failed = [site for site in seen if site and site.blame == "model"]
             if not failed:
                 if seen:
@@ -117,14 +142,15 @@ class _Finder:
                 continue
             site = failed[-1]
             last = streaks.get(tool)
-            key = _way_of_failing(next(outcome for outcome, found_site in found if found_site is site), site)
+            key = _way_of_failing(next(outcome for outcome, found_site in pairs if found_site is site), site)
             streaks[tool] = _Streak(key, last.count + 1 if last and last.key == key else 1)
             if streaks[tool].count >= MIN_REPEATS and len(failed) == len(seen):
                 text = excerpt(f"{site.kind} from {tool}, {streaks[tool].count} times in a row:\n{site.message}")
-                yield _renamed(site, "repeated_failure", "derived.failures_in_a_row", text)
+                rule = "derived.failures_in_a_row"
+                yield dataclasses.replace(site, kind="repeated_failure", rule=rule, message=text)
         self.failures[step.action] = streaks
 
-    def _repeated_calls(self, step: Step, outcomes: Sequence[Action]) -> Iterator[ErrorSite]:
+    def repeated_calls(self, step: Step, outcomes: Sequence[Action]) -> Iterator[ErrorSite]:
         """Yield a site if three steps in a row read the same and got the same: a repeated command may be waiting."""
         if not outcomes or outcomes[0].content is None or outcomes[0].family != "read":
             return
@@ -176,3 +202,52 @@ def _replies(trace: Trace) -> dict[int, str]:
 def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
     for start, stop in reversed(prompt):
         yield from range(stop - 1, start - 1, -1)
+
+
+# --------------------------------------------------------------------------------------------------------- blame
+
+
+class Instructions:
+    """What others told the model in a session: users, the system, skills, and the documents that it read."""
+
+    def __init__(self, trace: Trace, actions: Actions) -> None:
+        self.trace, self.actions = trace, actions
+        self.texts: list[tuple[int, str]] | None = None  # only a failure asks for them
+
+    def name(self, word: str, before: int) -> bool:
+        """Tell whether a message before an action names a word."""
+        if self.texts is None:
+            self.texts = list(self._read())
+        whole = re.compile(rf"(?<![\w/.~-]){re.escape(word)}(?![\w/-]|\.\w)")
+        return any(word in text and whole.search(text) for index, text in self.texts if index < before)
+
+    def _read(self) -> Iterator[tuple[int, str]]:
+        documents = {
+            action.index
+            for step in self.actions
+            for action in step
+            if ".md" in action.path or ".md" in action.command or action.call.name.casefold() == "skill"
+        }
+        results = {index for step in self.trace.steps for index in step.results}
+        for index, message in enumerate(self.trace.messages):
+            if index in documents or (message.role in ("user", "system") and index not in results):
+                yield index, message.content[:MAX_CHARS]
+
+
+def blame_of(context: SiteContext, instructions: Instructions) -> str:
+    """Return who is to blame for a failure that may be the model's."""
+    site = context.site
+    if site.blame not in ("model", "unknown") or context.call is None or context.step is None:
+        return site.blame
+    words = [word for word in complaint_of(context) if site.kind in NAMES and not _is_bare_name(word, site.kind)]
+    cwd = instructions.trace.cwd.rstrip("/") + "/"
+    spellings = {spelling for word in words for spelling in (word, word.removeprefix(cwd))}
+    if any(instructions.name(spelling, context.step.action) for spelling in spellings):
+        return "unknown"
+    is_validated = site.blame == "model" or (site.kind == "usage_error" and bool(words)) or bool(offered(context))
+    return "model" if is_validated or correction_of(context) else "unknown"
+
+
+def _is_bare_name(word: str, kind: str) -> bool:
+    """Tell whether a word is a file's name alone: the folder was for the model to find out."""
+    return kind == "path_not_found" and "/" not in word.strip("/")

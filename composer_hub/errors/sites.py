@@ -140,12 +140,14 @@ _RAISED = re.compile(
     r"(?:^|\n)[ \t]*(?:Uncaught )?(?:\w{1,60}\.){0,5}(\w{0,60}(?:Error|Exception|Exit|Failure|panic))\b"
 )
 _ON_PURPOSE = frozenset(("Error", "Exception", "SystemExit", "AssertionError", "AssertionFailure"))
+_REFUSALS = frozenset(("SyntaxError", "IndentationError", "NameError", "UnboundLocalError", "ReferenceError"))
+"""The interpreter refuses the text itself, whatever it works on."""
 _FRAME = re.compile(r'File "([^"\n]{1,300})", line \d+')
 _LIBRARY = re.compile(r"/lib(?:64)?/python\d|/(?:site|dist)-packages/|^<frozen ")
 
 
 def _rule_of_exception(rule: ErrorRule, outcome: Action, body: str) -> ErrorRule:
-    """Return whose fault an exception is: the model's only for a slip in a program text that is in the call.
+    """Return whose fault an exception is: the model's only if the interpreter refuses a text that is in the call.
 
     Any other exception may be what the program was run to show: it raised it itself, or the project did.
     """
@@ -157,7 +159,9 @@ def _rule_of_exception(rule: ErrorRule, outcome: Action, body: str) -> ErrorRule
     frames = [frame for frame in _FRAME.findall(body[-4000:]) if not _LIBRARY.search(frame)]
     is_own = not frames or frames[-1].startswith("<")
     raised = _RAISED.findall(body[-4000:])
-    return rule if is_own and raised and raised[-1] not in _ON_PURPOSE else _ANSWER
+    if not is_own or not raised or raised[-1] in _ON_PURPOSE:
+        return _ANSWER
+    return dataclasses.replace(rule, blame="model") if raised[-1] in _REFUSALS else rule
 
 
 def _unnamed_site(outcome: Action) -> ErrorSite:

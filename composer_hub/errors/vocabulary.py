@@ -7,6 +7,7 @@ from __future__ import annotations
 
 BLAMES = {
     "model": "the agent's own fault",
+    "unknown": "not proven",
     "outcome": "tests, linters, builds",
     "env": "the environment",
     "user": "the user said no",
@@ -26,14 +27,14 @@ _KINDS = {
     "edit_noop": ("model", "edit: no change"),
     "edit_syntax_rejected": ("model", "edit: broken syntax"),
     "stale_read": ("model", "edit before reading"),
-    "path_not_found": ("model", "path not found"),
+    "path_not_found": ("unknown", "path not found"),
     "is_directory": ("model", "folder taken for a file"),
-    "output_limit": ("model", "too much output"),
-    "command_not_found": ("model", "program not found"),
-    "usage_error": ("model", "wrong options"),
-    "vcs_error": ("model", "git refused"),
-    "timeout": ("model", "ran out of time"),
-    "runtime_exception": ("model", "slip in a script"),
+    "output_limit": ("unknown", "too much output"),
+    "command_not_found": ("unknown", "program not found"),
+    "usage_error": ("unknown", "wrong options"),
+    "vcs_error": ("unknown", "git refused"),
+    "timeout": ("unknown", "ran out of time"),
+    "runtime_exception": ("unknown", "slip in a script"),
     "repeated_failure": ("model", "same failure again"),
     "repeated_call": ("model", "same call again"),
     "permission_denied": ("env", "permission denied"),
@@ -57,7 +58,7 @@ _KINDS = {
 }
 
 KINDS = {kind: blame for kind, (blame, _) in _KINDS.items()}
-"""Every kind an error site can have, and who is to blame for it."""
+"""Every kind an error site can have, and who is to blame as far as the message alone proves it."""
 
 WRITERS = {
     "hindsight": "what worked later",

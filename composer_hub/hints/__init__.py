@@ -4,7 +4,7 @@
 functions `SiteContext -> Hint | None`.
 """
 
-from composer_hub.hints.context import SiteContext
+from composer_hub.errors.context import SiteContext
 from composer_hub.hints.critic import Critic, criticized
 from composer_hub.hints.judge import Judge
 from composer_hub.hints.writers import (

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from composer_hub.errors.corrections import quotes_wrong
 from composer_hub.errors.excerpts import excerpt
-from composer_hub.hints.corrections import quotes_wrong
 from composer_hub.hints.judge import CachedModel
 from composer_hub.records import ErrorSite, Hint, Step, Trace, action_text, canonical_json
 

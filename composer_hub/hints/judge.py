@@ -24,8 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
+from composer_hub.errors.context import LaterCall, SiteContext
 from composer_hub.errors.excerpts import clipped, excerpt
-from composer_hub.hints.context import LaterCall, SiteContext
 from composer_hub.records import Hint, ToolCall, Trace, canonical_json, stable_id
 
 PROMPT = """\

@@ -18,18 +18,18 @@ from difflib import get_close_matches
 from typing import Any
 
 from composer_hub.actions.action import Actions, actions_of
+from composer_hub.errors.context import SiteContext, context_of, next_success
+from composer_hub.errors.corrections import correction_of, offered, quotes_wrong
 from composer_hub.errors.excerpts import excerpt, without_colors
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
-from composer_hub.hints.context import SiteContext, context_of, next_success
-from composer_hub.hints.corrections import correction_of, offered, quotes_wrong
 from composer_hub.records import ErrorSite, Hint, Step, ToolCall, Trace, canonical_json
 
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 17  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 18  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
@@ -61,12 +61,13 @@ def write_hints(
     """Return the trace with a hint for each site that is the model's fault; earlier hints are replaced.
 
     `outcome` adds the words of tests and compilers, `user_feedback` the user's words at a rejection, and `environment`
-    those of failures that neither the user nor the model caused.
+    those of failures that are not proven to be the model's or the user's.
     """
     chosen = DEFAULT_WRITERS if writers is None else tuple(writers)
     others = chosen if from_environment in chosen else (*chosen, from_environment)
     users = (*chosen, from_user) if user_feedback and from_user not in chosen else chosen
-    by_blame = {"model": users, "outcome": others * outcome, "user": users * user_feedback, "env": others * environment}
+    by_blame = {"model": users, "outcome": others * outcome, "user": users * user_feedback}
+    by_blame |= dict.fromkeys(("env", "unknown"), others * environment)
     actions = actions_of(trace) if actions is None else actions
     steps = tuple(
         _with_hints(step, tuple(_hints_of(trace, position, by_blame, actions)))
@@ -169,7 +170,7 @@ _RUNTIME = re.compile(rf"(?!repeated_|style)(?:(?:{'|'.join(KINDS)})$|.*(?:error
 def from_environment(context: SiteContext) -> Hint | None:
     """Quote the lines in which the environment complains, without those that repeat the mistake."""
     site = context.site
-    if site.blame not in ("model", "env", "outcome") or not _RUNTIME.match(canonical_kind(site.kind)):
+    if site.blame not in ("model", "unknown", "env", "outcome") or not _RUNTIME.match(canonical_kind(site.kind)):
         return None
     worked = worked_call(context)
     lines = without_colors(context.answer[-20_000:] or site.message).split("\n")

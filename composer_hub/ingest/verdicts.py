@@ -1,7 +1,7 @@
 """Review of hints: traces and reviewers' verdicts on their error sites -> the traces of the next version.
 
 `good_hint` leaves a site as it is, `bad_hint` takes its hints out, `edit_hint` puts the reviewer's text in their place.
-`wrong_blame` takes the hints out as well, and names whose fault the error was; if it names no one, that is unclear.
+`wrong_blame` takes the hints out as well, and names whose fault the error was; if it names no one, that is unknown.
 A site on which reviewers disagree keeps no hint. No site leaves, because its number in the step is part of its id: the
 same verdicts on the next version find the same sites, and change nothing.
 """
@@ -25,7 +25,7 @@ from composer_hub.records import ErrorSite, Hint, Step, Trace
 
 VERDICTS = ("good_hint", "bad_hint", "edit_hint", "wrong_blame")
 WRITER = "reviewer"  # of a hint that a verdict corrected
-UNCLEAR = "unclear"  # whose fault it was, if a reviewer only said that it was not the model's
+UNKNOWN = "unknown"  # whose fault it was, if a reviewer only said that it was not the model's
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class Review:
             if verdict and verdict.verdict == "edit_hint":
                 hints.append(Hint(verdict.edited_hint.strip(), WRITER, "verdict", 1, site.kind, site.call_id))
             if verdict and verdict.verdict == "wrong_blame":
-                sites[place] = replace(site, blame=verdict.blame or UNCLEAR)
+                sites[place] = replace(site, blame=verdict.blame or UNKNOWN)
         return replace(step, error_sites=tuple(sites), hints=tuple(hints))
 
 

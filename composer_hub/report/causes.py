@@ -17,11 +17,11 @@ from dataclasses import dataclass
 
 from composer_hub.actions import Action, Actions, SimpleCommand, command_of, commands_in, family_of_tool, path_of
 from composer_hub.actions.paths import is_absolute
+from composer_hub.errors.context import SiteContext, context_of
+from composer_hub.errors.corrections import Correction, complaint_of, correction_of, offered
 from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.rules import EVERYWHERE
 from composer_hub.harnesses import keeps_cwd
-from composer_hub.hints.context import SiteContext, context_of
-from composer_hub.hints.corrections import Correction, complaint_of, correction_of, offered
 from composer_hub.records import ToolCall, Trace, canonical_json
 from composer_hub.report.projects import folded
 
@@ -158,7 +158,7 @@ class Causes:
     def _of_sites(self) -> Iterator[Cause]:
         for position, step in enumerate(self.trace.steps):
             for site in step.error_sites:
-                if site.blame != "model" or site.kind not in _NAMERS or site.source == "critic":
+                if site.blame not in ("model", "unknown") or site.kind not in _NAMERS or site.source == "critic":
                     continue
                 context = context_of(self.trace, position, site, self.calls)
                 named = _NAMERS[site.kind](self, context, position) if context.call else None

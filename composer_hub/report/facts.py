@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from itertools import islice
 
 from composer_hub.actions import Action, Actions, action_at, actions_of
+from composer_hub.errors.context import context_of, steps_after
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.find import find_errors
 from composer_hub.hints import write_hints
-from composer_hub.hints.context import context_of, steps_after
 from composer_hub.hints.writers import words_at_rejection
 from composer_hub.records import Step, ToolCall, Trace
 from composer_hub.report.causes import Cause, Causes, spelled

@@ -19,7 +19,7 @@ from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
 from composer_hub.actions import actions_of
-from composer_hub.hints.context import SiteContext, context_of, next_success, steps_after
+from composer_hub.errors.context import SiteContext, context_of, next_success, steps_after
 from composer_hub.hints.writers import (
     LIVE_WRITERS,
     MAX_HINT_CHARS,

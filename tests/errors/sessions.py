@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from composer_hub.errors.find import find_errors
+from composer_hub.errors.vocabulary import KINDS
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag, Session
 
@@ -35,6 +36,11 @@ def session_of(*made: Made) -> Session:
 def sites(*made: Made, text_rules: bool = False) -> list[ErrorSite]:
     trace = find_errors(session_of(*made), text_rules=text_rules)
     return [site for step in trace.steps for site in step.error_sites]
+
+
+def blames(kind: str) -> tuple[str, ...]:
+    """Return what a site of a kind may be blamed on: a later call may prove what the message does not."""
+    return (KINDS[kind], "model") if KINDS[kind] == "unknown" else (KINDS[kind],)
 
 
 def shell(command: str, result: str, told: ResultFlag | None = None) -> Made:

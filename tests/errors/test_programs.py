@@ -29,9 +29,8 @@ def test_an_exception_that_a_program_was_run_to_show_is_an_outcome(name: str) ->
 
 
 SLIPS = {
-    "a name": ("node - <<'E'\ntext.includes('a')\nE", "[stdin]:1\n\nTypeError: text.includes is not a function\n    at [stdin]:1:9"),
-    "a key": ("python -c 'import json; json.load(open(\"a\"))[1]'", TRACEBACK.format("<string>", "KeyError: 1")),
-    "input of a library": ("echo | python -c 'import json,sys; json.load(sys.stdin)'", TRACEBACK.format("<string>", '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\njson.decoder.JSONDecodeError: Expecting value')),
+    "a name": ("node - <<'E'\ntext.includes('a')\nE", "[stdin]:1\n\nReferenceError: text is not defined\n    at [stdin]:1:9"),
+    "a text that is no program": ("python -c 'print(1'", TRACEBACK.format("<string>", "SyntaxError: '(' was never closed")),
 }  # fmt: skip
 
 
@@ -39,6 +38,18 @@ SLIPS = {
 def test_a_slip_in_the_text_of_a_call_is_the_models(name: str) -> None:
     (site,) = sites(shell(*SLIPS[name], flag(exit_code=1)))
     assert (site.kind, site.blame) == ("runtime_exception", "model")
+
+
+UNPROVEN = {
+    "a key": ("python -c 'import json; json.load(open(\"a\"))[1]'", TRACEBACK.format("<string>", "KeyError: 1")),
+    "input of a library": ("echo | python -c 'import json,sys; json.load(sys.stdin)'", TRACEBACK.format("<string>", '  File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode\njson.decoder.JSONDecodeError: Expecting value')),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", UNPROVEN)
+def test_an_exception_about_data_proves_no_slip(name: str) -> None:
+    (site,) = sites(shell(*UNPROVEN[name], flag(exit_code=1)))
+    assert (site.kind, site.blame) == ("runtime_exception", "unknown")
 
 
 def test_an_exception_of_a_program_of_others_is_neither() -> None:

@@ -12,7 +12,7 @@ from composer_hub.errors import exits as error_exits
 from composer_hub.errors.rules import ANCHORS, STATUSES, canonical_kind
 from composer_hub.errors.vocabulary import KINDS
 from tests.errors.examples import EXITS, GO_FAIL, HARNESS, REPORTS, TABLES, TEXTS
-from tests.errors.sessions import FILE, TRACEBACK, flag, shell, sites
+from tests.errors.sessions import FILE, TRACEBACK, blames, flag, shell, sites
 
 
 @pytest.mark.parametrize("table", TABLES)
@@ -27,7 +27,8 @@ def test_every_rule_has_an_example(table: str) -> None:
 def test_each_sentence_of_a_harness_matches_its_rule(rule: str, tool: str, arguments: object, text: str) -> None:
     expected = next(one for one in ANCHORS if one.rule_id == rule)
     (site,) = sites((tool, arguments, text, None))
-    assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, expected.blame, "anchor")
+    assert (site.rule, site.kind, site.source) == (rule, expected.kind, "anchor")
+    assert site.blame in blames(site.kind)
     (flagged,) = sites((tool, arguments, text, flag(is_error=True)))
     assert (flagged.kind, flagged.source) == (site.kind, "flag")
 
@@ -38,7 +39,8 @@ def test_each_sentence_of_a_harness_matches_its_rule(rule: str, tool: str, argum
 def test_each_failed_command_matches_its_rule(rule: str, command: str, code: int, output: str) -> None:
     expected = next(one for one in error_exits.EXITS if one.rule_id == rule)
     (site,) = sites(shell(command, output, flag(exit_code=code)))
-    assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, KINDS[expected.kind], "exit")
+    assert (site.rule, site.kind, site.source) == (rule, expected.kind, "exit")
+    assert site.blame in blames(site.kind)
 
 
 @pytest.mark.parametrize(("command", "output", "kind"), [
@@ -108,7 +110,7 @@ def test_a_complaint_that_names_a_program_and_a_word_of_the_command_needs_no_exi
     command: str, output: str, kind: str
 ) -> None:
     (site,) = sites(shell(command, output))
-    assert (site.kind, site.source, site.blame) == (kind, "text", "model")
+    assert (site.kind, site.source) == (kind, "text")
 
 
 @pytest.mark.parametrize(
@@ -130,7 +132,8 @@ def test_a_report_of_failure_counts_although_a_pipe_hides_the_exit_code(rule: st
     expected = next(one for one in error_exits.REPORTS if one.rule_id == rule)
     for told in (flag(is_error=False), flag(exit_code=0), None):
         (site,) = sites(shell(command, output, told))
-        assert (site.rule, site.kind, site.blame, site.source) == (rule, expected.kind, expected.blame, "text")
+        assert (site.rule, site.kind, site.source) == (rule, expected.kind, "text")
+        assert site.blame in blames(site.kind)
 
 
 NO_REPORTS = {

@@ -22,6 +22,7 @@ from tests.hints.judged import SHELL, TOOLS
 MIN_RIGHT = 0.97
 MIN_SITES = 200
 MIN_HINTS = 8
+MIN_BLAMED = 60  # of the sites that readers blamed on the model; the others have no proof
 
 
 @dataclass(frozen=True)
@@ -281,6 +282,10 @@ class Verdict:
     is_hint_right: bool
     is_known: bool  # a later call, or the message itself, says what is right
 
+    @property
+    def is_kind_right(self) -> bool:
+        return self.found[0] == self.expected[0]
+
 
 def verdicts(folder: Path) -> Iterator[Verdict]:
     names = list(SHELLS)
@@ -343,12 +348,24 @@ def test_the_gate_has_enough_sites_in_eight_formats(judged: list[Verdict]) -> No
     assert set(by_harness) == set(WRITERS)
 
 
-def test_kinds_and_blames_are_right(judged: list[Verdict]) -> None:
+def test_kinds_are_right(judged: list[Verdict]) -> None:
     wrong = [
-        f"{one.harness}: {one.case!r} is {one.expected}, not {one.found}" for one in judged if one.found != one.expected
+        f"{one.harness}: {one.case!r} is {one.expected}, not {one.found}" for one in judged if not one.is_kind_right
     ]
-    assert share([one.found[1] == one.expected[1] for one in judged]) >= MIN_RIGHT, "\n".join(wrong)
-    assert share([one.found == one.expected for one in judged]) >= MIN_RIGHT, "\n".join(wrong)
+    assert share([one.is_kind_right for one in judged]) >= MIN_RIGHT, "\n".join(wrong)
+
+
+def test_the_model_is_blamed_only_for_its_own_mistakes(judged: list[Verdict]) -> None:
+    blamed = [one for one in judged if one.found[1] == "model"]
+    wrong = [f"{one.harness}: {one.case!r} is {one.expected}" for one in blamed if one.expected[1] != "model"]
+    assert len(blamed) >= MIN_BLAMED
+    assert 1 - len(wrong) / len(blamed) >= MIN_RIGHT, "\n".join(wrong)
+
+
+def test_a_blame_that_is_not_proven_is_unknown(judged: list[Verdict]) -> None:
+    others = [one for one in judged if one.found[1] not in (one.expected[1], "unknown", "model")]
+    wrong = [f"{one.harness}: {one.case!r} is {one.expected}, not {one.found}" for one in others]
+    assert 1 - len(wrong) / len(judged) >= MIN_RIGHT, "\n".join(wrong)
 
 
 def test_default_hints_are_true_and_speak_only_where_something_right_is_known(judged: list[Verdict]) -> None:

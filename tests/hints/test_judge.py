@@ -19,7 +19,7 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.actions.action import Action
-from composer_hub.hints.context import LaterCall, SiteContext
+from composer_hub.errors.context import LaterCall, SiteContext
 from composer_hub.hints.judge import MAX_CHARS, Answer, Judge, UnredactedTrace, prompt_of, two_sentences
 from composer_hub.hints.writers import write_hint, write_hints
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace
@@ -247,7 +247,7 @@ def test_a_memory_address_does_not_change_the_key() -> None:
 def test_a_key_is_the_same_in_every_process() -> None:
     program = (
         "from composer_hub.hints.judge import Judge, prompt_of\n"
-        "from composer_hub.hints.context import SiteContext\n"
+        "from composer_hub.errors.context import SiteContext\n"
         "from composer_hub.records import ErrorSite, ToolCall\n"
         "site = ErrorSite('style_wordy', 'model', 'text', 0.9, 'mine', 'Bash', 'call-0', 'It is too long.')\n"
         "context = SiteContext(site, ToolCall('Bash', {'command': 'ls'}, 'call-0'))\n"

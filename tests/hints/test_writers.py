@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.actions.action import actions_of
+from composer_hub.errors.context import SiteContext, context_of
+from composer_hub.errors.corrections import complaint_of, correction_of, quotes_wrong
 from composer_hub.errors.find import find_errors
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
 from composer_hub.hints import writers as hints
-from composer_hub.hints.context import SiteContext, context_of
-from composer_hub.hints.corrections import complaint_of, correction_of, quotes_wrong
 from composer_hub.hints.writers import (
     LIVE_WRITERS,
     from_environment,
@@ -288,11 +288,11 @@ def test_no_hint_of_any_writer_quotes_the_mistake_in_real_sessions(samples: Path
 def test_the_environment_is_quoted_without_the_lines_that_repeat_the_mistake() -> None:
     trace = trace_of(
         shell(
-            "python -c 'import gen; gen.names[1]'",
-            'Exit code 1\nTraceback (most recent call last):\n  File "<string>", line 7\nKeyError: 1 is not a name',
+            "python -c 'import gen; names[1]'",
+            'Exit code 1\nTraceback (most recent call last):\n  File "<string>", line 7\nNameError: it is not defined',
         )
     )
-    assert texts(trace, from_environment) == ["The environment answers:\nKeyError: 1 is not a name"]
+    assert texts(trace, from_environment) == ["The environment answers:\nNameError: it is not defined"]
     assert texts(trace) == []  # opt-in: true, but often of little help
 
 

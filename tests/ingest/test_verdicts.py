@@ -15,7 +15,7 @@ from composer_hub.errors.vocabulary import BLAMES, writer_words
 from composer_hub.hub.verdicts import VerdictError
 from composer_hub.ingest.dataset import TraceCounts, marks_of, numbers_of, trace_card, trace_tables, turns_of
 from composer_hub.ingest.report import FileReport
-from composer_hub.ingest.verdicts import UNCLEAR, VERDICTS, WRITER, HintVerdict, Review, read_verdicts, reviewed_draft
+from composer_hub.ingest.verdicts import UNKNOWN, VERDICTS, WRITER, HintVerdict, Review, read_verdicts, reviewed_draft
 from composer_hub.records import ErrorSite, Hint, Message, Trace, from_row, to_row
 from tests.factories import make_trace
 
@@ -51,7 +51,7 @@ OWN = ["model", "model"]
         ([said("bad_hint", OTHER)], TEXTS[:1], OWN),
         ([said("edit_hint", edited_hint=" Use `ls`. ")], [TEXTS[1], "Use `ls`."], OWN),
         ([said("wrong_blame", blame="env")], TEXTS[1:], ["env", "model"]),
-        ([said("wrong_blame")], TEXTS[1:], [UNCLEAR, "model"]),
+        ([said("wrong_blame")], TEXTS[1:], [UNKNOWN, "model"]),
         ([said("good_hint"), said("bad_hint", reviewer="bob")], TEXTS[1:], OWN),
         ([said("bad_hint", created_at="1"), said("good_hint", created_at="2")], TEXTS, OWN),
         ([said("bad_hint", f"{PLAIN.steps[1].step_id}:1"), said("bad_hint", "nowhere:1")], TEXTS, OWN),

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from composer_hub import exits
-from composer_hub.hints.context import SiteContext
+from composer_hub.errors.context import SiteContext
 from composer_hub.records import ErrorSite
 from composer_hub.replay import judge_of
 from composer_hub.replay.fake import TeacherServer, serving

@@ -1,4 +1,4 @@
-"""What a hint writer may know about an error site: the call, its answer, the tools, and the calls that came later."""
+"""What can prove something about an error site: the call, its answer, the tools, and the calls that came later."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class LaterCall:
 
 @dataclass(frozen=True, slots=True)
 class SiteContext:
-    """An error site and its context for writers; only the site itself is always set."""
+    """An error site and its context, for blame and hints; only the site itself is always set."""
 
     site: ErrorSite
     call: ToolCall | None = None
@@ -41,7 +41,7 @@ def context_of(trace: Trace, position: int, site: ErrorSite, actions: Actions) -
     return SiteContext(
         site=site,
         call=met.call if met else None,
-        available_tools=_tools_of(trace, position, site.tool),
+        available_tools=_tools_of(trace, position, site.tool) if site.kind == "tool_not_found" else (),
         answer=(met.content or "") if met else "",
         later=tuple(_later_calls(trace, position, actions)),
         user_words=_user_words(trace, position) if site.blame == "user" else "",

@@ -1,4 +1,4 @@
-"""What failed at a call, and what worked instead: the one answer for hints and for the report.
+"""What failed at a call, and what worked instead: the one answer for blame, hints and the report.
 
 In: a `SiteContext`, an error site with the session's next actions. Out: `complaint_of` returns the words of the failed
 call that the environment complains about; `correction_of` returns what took their place, with the call that proves it.
@@ -16,15 +16,17 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from composer_hub.actions.action import Action
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.tools import bare_name
 from composer_hub.errors.exits import hides_exit_code
 from composer_hub.errors.rules import canonical_kind
-from composer_hub.hints.context import LaterCall, SiteContext
 from composer_hub.records import ToolCall, canonical_json
+
+if TYPE_CHECKING:
+    from composer_hub.errors.context import LaterCall, SiteContext
 
 MAX_RIGHT_CHARS = 240
 MAX_LISTING_CHARS = 60_000
@@ -53,14 +55,14 @@ class Failure:
     complaint: tuple[str, ...]
 
 
-Finder = Callable[[Failure, Action, Sequence[LaterCall]], "Correction | None"]
+Finder = Callable[[Failure, Action, "Sequence[LaterCall]"], "Correction | None"]
 """Compares a failure with a later action that worked, given the calls between them."""
 
 
 def correction_of(context: SiteContext) -> Correction | None:
     """Return what worked instead within the next steps, or None if the session does not prove it."""
     call, site = context.call, context.site
-    if call is None or site.blame != "model":
+    if call is None:
         return None
     action = Action(call, context.answer)
     failure = Failure(action, canonical_kind(site.kind), context.answer[:4000] or site.message, complaint_of(context))
@@ -105,11 +107,17 @@ def complaint_of(context: SiteContext) -> tuple[str, ...]:
     if action.family != "shell":
         if kind == "path_not_found":
             return (action.path,) if action.path else ()
-        return tuple(_named(message, {text for _, text in _texts(call.arguments) if len(text) < MAX_RIGHT_CHARS}))
+        texts = {text for _, text in _texts(call.arguments) if len(text) < MAX_RIGHT_CHARS}
+        return tuple(_named(message, texts | {call.name} if kind == "tool_not_found" else texts))
     programs = {name for one in action.commands for name in (one.program, one.words[0])}
     if kind == "command_not_found":
         return tuple(_named(message, programs))
-    words = {part for one in action.commands for word in one.words[1:] for part in (word, word.partition("=")[0])}
+    words = {
+        part
+        for one in action.commands
+        for word in one.words[1:]
+        for part in (word, word.partition("=")[0], *word.split(","))
+    }
     letter = _LETTER.search(message)
     short = [word for word in words if letter and re.match(rf"-\w*{letter[1]}", word)]
     return (*_named(message, words - programs), *short)
@@ -457,7 +465,7 @@ FINDERS: Mapping[str, tuple[tuple[Finder, ...], tuple[Finder, ...]]] = {
     # kind: (of a shell, of another tool), in this order
     "path_not_found": ((_quoted_word, _made_folder, _other_path, _other_folder), (_other_path,)),
     "command_not_found": ((_other_program,), ()),
-    "usage_error": ((_quoted_word, _other_words, _other_folder), (_other_arguments,)),
+    "usage_error": ((_quoted_word, _other_words, _other_folder), ()),
     "vcs_error": ((_other_folder, _other_words), ()),
     "timeout": ((_other_arguments,), ()),
     "is_directory": ((), (_inside,)),

@@ -1,0 +1,94 @@
+"""The model is to blame only if the tool's message or the session proves it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from composer_hub.errors.find import find_errors
+from composer_hub.records import ErrorSite, Message
+from composer_hub.session import Session
+from tests.errors.sessions import Made, flag, session_of, shell, sites
+
+FAILED, WORKED = flag(exit_code=1), flag(exit_code=0)
+GONE = ("Read", {"file_path": "/w/docs/plan.md"}, "File does not exist.", flag(is_error=True))
+FOUND = ("Read", {"file_path": "/w/site/docs/plan.md"}, "text", flag(is_error=False))
+
+
+def after(task: str, *made: Made) -> ErrorSite:
+    """Return the first site of calls that come after a task."""
+    session = session_of(*made)
+    trace = replace(session.trace, cwd="/w", messages=(Message("user", task), *session.trace.messages[1:]))
+    return find_errors(Session(trace, session.flags)).steps[0].error_sites[0]
+
+
+def test_a_path_is_the_models_mistake_only_if_another_one_works() -> None:
+    assert after("Go on.", GONE).blame == "unknown"
+    assert after("Go on.", GONE, FOUND).blame == "model"
+
+
+MISTAKES = [
+    ("python a.py", "zsh:1: command not found: python", "python3 a.py"),
+    ("git -C sub add a.py", "fatal: not a git repository", ""),
+    ("sed -n 1,5p src/a.py", "sed: src/a.py: No such file or directory", "cd /w/lib && sed -n 1,5p src/a.py"),
+]
+
+
+@pytest.mark.parametrize(("command", "output", "then"), MISTAKES)
+def test_a_command_is_the_models_mistake_only_if_another_one_works(command: str, output: str, then: str) -> None:
+    alone = sites(shell(command, output, FAILED))
+    assert [site.blame for site in alone] == ["unknown"]
+    corrected = sites(shell(command, output, FAILED), shell(then or "ls", "done", WORKED))
+    assert [site.blame for site in corrected] == ["model" if then else "unknown"]
+
+
+def test_a_later_call_that_fails_too_proves_nothing() -> None:
+    still_gone = (FOUND[0], FOUND[1], "File does not exist.", flag(is_error=True))
+    assert after("Go on.", GONE, still_gone).blame == "unknown"
+
+
+VALIDATED = [
+    ("gh pr diff 1 --stat", "unknown flag: --stat", "model"),
+    ("gh pr list --json number,checks", 'Unknown JSON field: "checks"', "model"),
+    ("make all", "make: *** No rule to make target 'vendor'", "unknown"),  # a rule of the project wants it
+    ("agent", "usage: agent <subcommand> [args]", "unknown"),  # a look
+]
+
+
+@pytest.mark.parametrize(("command", "output", "blame"), VALIDATED)
+def test_a_program_that_refuses_a_word_of_the_command_proves_the_mistake(command: str, output: str, blame: str) -> None:
+    assert [site.blame for site in sites(shell(command, output, FAILED))] == [blame]
+
+
+def test_a_message_that_offers_the_right_words_proves_the_mistake() -> None:
+    offer = ("Read", {"file_path": "/w/a.yml"}, "File does not exist. Did you mean a.yaml?", flag(is_error=True))
+    assert after("Go on.", offer).blame == "model"
+
+
+@pytest.mark.parametrize(("task", "blame"), [
+    ("Continue with docs/plan.md.", "unknown"),
+    ("Read `/w/docs/plan.md` first", "unknown"),
+    ("Continue with other/docs/plan.md.", "model"),
+    ("Continue with docs/plan.mdx and with the docs.", "model"),
+    ("Continue with plan.md.", "model"),  # which folder it is in was for the model to find out
+])  # fmt: skip
+def test_a_path_that_the_task_names_is_not_the_models(task: str, blame: str) -> None:
+    assert after(task, GONE, FOUND).blame == blame
+
+
+def test_an_agent_or_an_option_that_the_task_or_a_document_names_is_not_the_models() -> None:
+    words = "Agent type 'deep-review' not found. Available agents: Explore, Plan"
+    launch = ("Agent", {"subagent_type": "deep-review"}, words, flag(is_error=True))
+    assert after("Launch `deep-review` for bugs.", launch).blame == "unknown"
+    assert after("Launch a deep review for bugs.", launch).blame == "model"
+    skill = ("Read", {"file_path": "/w/SKILL.md"}, "Run `tool check --fast`.", flag(is_error=False))
+    refused = shell("tool check --fast", "unknown flag: --fast", FAILED)
+    assert [site.blame for site in sites(skill, refused)] == ["unknown"]
+    assert [site.blame for site in sites(refused)] == ["model"]
+
+
+def test_the_file_of_an_edit_may_be_named() -> None:
+    edit = {"file_path": "/w/docs/plan.md", "old_string": "a", "new_string": "b"}
+    missed = ("Edit", edit, "String to replace not found in file.\nString: a", flag(is_error=True))
+    assert after("Change docs/plan.md.", missed).blame == "model"
