@@ -149,7 +149,7 @@ class _ActionReader:
         """Yield an action per call of a script; the script itself if it is not plain, or failed by itself."""
         script = script_of(str(whole.call.arguments["input"]))
         calls = [ToolCall(name, arguments, whole.call.call_id) for name, arguments in (script.calls if script else ())]
-        inner = [replace(whole, call=call, content="") for call in calls]
+        inner = [Action(call, "", whole.flag, whole.index) for call in calls]
         inner = [self._about(one) if one.family == "poll" else one for one in inner]
         if shown.is_failed:
             # A call that its tool refused has the tool's words; a script that broke by itself has the harness's.

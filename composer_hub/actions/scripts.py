@@ -88,6 +88,40 @@ def script_of(text: str) -> Script | None:
 
 @functools.lru_cache(maxsize=256)  # the readers of errors, forms and pairs ask about the same call
 def _script_of(text: str) -> Script | None:
+    return usual_script(text) or interpreted_script(text)
+
+
+_STRING = r'"(?:[^"\\\n\ud800-\udfff]|\\.)*"'
+_USUAL = re.compile(
+    # const r = await tools.exec_command({cmd: "make", "yield_time_ms": 1000}); text(r.output);
+    r"\s*const (?!tools\b|text\b)(?P<name>[a-z]\w*) = await tools\.(?P<tool>(?!apply_patch\b)[a-z]\w*)\(\{"
+    rf"(?P<pairs>(?:[^{{}}\"'`/]|{_STRING})*)\}}\);?\s*"
+    r"text\((?:(?P=name)\.(?P<part>\w+)|JSON\.stringify\((?P=name)\)|(?P=name))\);?\s*",
+)
+_PAIR = re.compile(rf'\s*(?:"(\w+)"|([a-zA-Z_]\w*))\s*:\s*(?:({_STRING})|(\d{{1,15}})|(true|false))\s*(?:,\s*|\Z)')
+
+
+def usual_script(text: str) -> Script | None:
+    """Return what a script of the most common form does, as `interpreted_script` would: half of all are of it."""
+    met = _USUAL.fullmatch(text)
+    if met is None:
+        return None
+    arguments: dict[str, Any] = {}
+    pairs, at = met["pairs"], 0
+    while at < len(pairs):
+        pair = _PAIR.match(pairs, at)
+        if pair is None:
+            return None
+        quoted, plain, string, number, truth = pair.groups()
+        value = _without_escapes(string[1:-1]) if string else int(number) if number else truth == "true"
+        arguments[quoted or plain] = value
+        at = pair.end()
+    shown = ResultField(0, met["part"]) if met["part"] else Json(ResultField(0))
+    return Script(((met["tool"], arguments),), (Print((shown,)),))
+
+
+def interpreted_script(text: str) -> Script | None:
+    """Return what a script does, read from its syntax tree."""
     # A lone surrogate has no UTF-8 form.
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
@@ -671,7 +705,10 @@ _ESCAPE = re.compile(r"\\(?:(?:x|u\{?)([0-9a-fA-F]{1,6})\}?|([0-7]{1,3}|\r\n|.))
 
 def _unquoted(node: Node) -> str:
     """Return the text of a string; its pieces as nodes would take most of the time."""
-    text = _text(node)[1:-1]
+    return _without_escapes(_text(node)[1:-1])
+
+
+def _without_escapes(text: str) -> str:
     return _ESCAPE.sub(_character, text) if "\\" in text else text
 
 

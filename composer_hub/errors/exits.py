@@ -144,7 +144,6 @@ def _out(
 
 
 _L = r"(?m:^)"  # a line start
-LISTING = _L + r"(?:ls|stat|du|find|file): "  # what a program says that lists a place
 _RUNS = "test check run"  # what may print a test report or compiler messages: run = a program we know nothing about
 
 _TEST_REPORT = (
@@ -172,7 +171,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.code_127", "command_not_found", 0.95, "", codes=[127]),
     _out("exit.command_not_found", "command_not_found", 0.88, _L + r"(?:[^\n]{1,150}: ?command not found(?:: \S+)?|[^\n]{0,60}Command \"[\w@./-]{1,80}\" not found|(?:\S{0,80}sh|env)\b[^\n]{0,80}: not found)[ \t]*(?:\n|$)|" + _NOT_RECOGNIZED),
     _out("exit.timed_out", "timeout", 0.95, r"(?:^\s*|\n)\(?(?:Command|Process|command) timed out\b"),
-    _out("exit.code_124", "timeout", 0.9, "", codes=[124]),  # see _OWN_LIMIT
+    _out("exit.code_124", "timeout", 0.9, "", codes=[124]),
     _out("exit.code_130", "interrupted", 0.85, "", codes=[130]),
     _out("exit.conflict", "merge_conflict", 0.95, _L + r"(?:CONFLICT \(|Automatic merge failed|error: could not apply [0-9a-f]{6,40}\b|Applying autostash resulted in conflicts)"),
     _out("exit.untrusted", "permission_denied", 0.9, r"(?:are not trusted\.\s*Trust them with|detected dubious ownership)"),
@@ -232,13 +231,7 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     text = _both_ends(output)
     found = next(rule for rule in EXITS if _holds(rule, code, purpose, text))
     commands = commands_in(command)
-    if found.rule_id == "exit.code_124" and _OWN_LIMIT.search(command):
-        return _LIMITED
-    if found.kind == "path_not_found" and _was_removed(commands, text):
-        return _REMOVED
     if found.kind == "path_not_found" and _LISTED.search(text):
-        return _LOOKED
-    if found.kind == "path_not_found" and (_REMOVES.search(text) or (main and _searches_many(main))):
         return _LOOKED
     if found.rule_id == "exit.quoting" and (glob := _NO_MATCH.search(text)):
         by = next((one.program for one in commands if glob[1].rsplit("/", 1)[-1] in " ".join(one.words)), "")
@@ -246,38 +239,13 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     return found
 
 
-_OWN_LIMIT = re.compile(r"\btimeout (?:-\S+ )*\d")
-_LIMITED = rule("exit.own_limit", "nonzero_exit", "", 0.8, families="shell", where="output")
-"""The command set its own limit, in order to see whether something answers within it."""
-_REMOVES = re.compile(_L + r"rm: [^\n]{1,300}No such file or directory")
-MIN_PLACES = 3  # a search in so many places may name one that need not exist
-
-
-def _searches_many(main: SimpleCommand) -> bool:
-    places = [word for word in main.words[1:] if not word.startswith("-")][1:]
-    return main.program in _SEARCHERS and sum("*" not in word for word in places) >= MIN_PLACES
-
-
 _LISTERS = _words("ls stat du rm file find rmdir")
-_LISTED = re.compile(LISTING + r"(?!\S{0,40}command not found)")
+_LISTED = re.compile(_L + r"(?:ls|stat|du|find|file|rm): (?!\S{0,40}command not found)")
 """A lister that finds nothing has answered: it is how models look whether something is there."""
 _MOVERS = _words("cp mv chmod chown ln")
 _NO_MATCH = re.compile(r"no matches found: ([^\n]{1,300})")
 _LOOKED = rule("exit.looked", "nonzero_empty", "", 0.8, families="shell", where="output")
 _NO_FILES = rule("exit.no_files", "path_not_found", "", 0.85, families="shell", where="output")
-_REMOVED = rule("exit.removed_path", "nonzero_empty", "", 0.85, families="shell", where="output")
-_MISSING = re.compile(
-    _L + r"(?:ls|stat|cat|test|find): (?:cannot access )?['\"]?([^\s'\":]{1,300})['\"]?: No such file or directory"
-)
-
-
-def _was_removed(commands: Sequence[SimpleCommand], text: str) -> bool:
-    """Tell whether the missing path was removed by the same line, which then looks whether it is gone."""
-    missing = {path.rstrip("/") for path in _MISSING.findall(text)}
-    gone = {
-        word.rstrip("/") for one in commands if one.program in ("rm", "rmdir", "mv", "unlink") for word in one.words[1:]
-    }
-    return bool(missing) and missing <= gone
 
 
 def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> bool:

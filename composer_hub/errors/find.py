@@ -27,7 +27,7 @@ from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.sites import site_of, site_of_action, site_of_reply, site_without_result
 from composer_hub.errors.vocabulary import KINDS
-from composer_hub.records import ErrorSite, Step, Trace
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace
 from composer_hub.session import ResultFlag, Session
 
 MIN_REPEATS = 3  # the third time in a row is a pattern
@@ -131,8 +131,10 @@ class _Finder:
 
     def repeated_failures(self, step: Step, found: _Found) -> Iterator[ErrorSite]:
         """Yield a site for each tool that failed on the same target in the same way, three or more steps in a row."""
-        streaks = dict(self.failures.get(self._previous(step), {}))
         pairs = [(outcome, site) for outcome, site in found if outcome]
+        if not self.failures and not any(site for _, site in pairs):
+            return  # most sessions go well for long
+        streaks = dict(self.failures.get(self._previous(step), {}))
         for tool in dict.fromkeys(outcome.call.name for outcome, _ in pairs):
             seen = [site for outcome, site in pairs if outcome.call.name == tool and _came_back(outcome, site)]
             failed = [site for site in seen if site and site.blame == "model"]
@@ -148,7 +150,8 @@ class _Finder:
                 text = excerpt(f"{site.kind} from {tool}, {streaks[tool].count} times in a row:\n{site.message}")
                 rule = "derived.failures_in_a_row"
                 yield dataclasses.replace(site, kind="repeated_failure", rule=rule, message=text)
-        self.failures[step.action] = streaks
+        if streaks:
+            self.failures[step.action] = streaks
 
     def repeated_calls(self, step: Step, outcomes: Sequence[Action]) -> Iterator[ErrorSite]:
         """Yield a site if three steps in a row read the same and got the same: a repeated command may be waiting."""
@@ -222,16 +225,17 @@ class Instructions:
         return any(word in text and whole.search(text) for index, text in self.texts if index < before)
 
     def _read(self) -> Iterator[tuple[int, str]]:
-        documents = {
-            action.index
-            for step in self.actions
-            for action in step
-            if ".md" in action.path or ".md" in action.command or action.call.name.casefold() == "skill"
-        }
+        documents = {action.index for step in self.actions for action in step if _is_document(action.call)}
         results = {index for step in self.trace.steps for index in step.results}
         for index, message in enumerate(self.trace.messages):
             if index in documents or (message.role in ("user", "system") and index not in results):
                 yield index, message.content[:MAX_CHARS]
+
+
+def _is_document(call: ToolCall) -> bool:
+    """Tell whether a call is about a skill or a Markdown file."""
+    values = call.arguments.values() if isinstance(call.arguments, Mapping) else (call.arguments,)
+    return call.name.casefold() == "skill" or any(isinstance(text, str) and ".md" in text for text in values)
 
 
 def blame_of(context: SiteContext, instructions: Instructions) -> str:

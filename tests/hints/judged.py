@@ -177,7 +177,7 @@ SHELL: tuple[Judged, ...] = (
     other("env", "git pull --rebase && git push", 1, "ssh: connect to host example.com port 22: Operation timed out\nfatal: Could not read from remote repository.", "network_or_remote"),
     other("env", "git stash", 1, "error: could not write index", "nonzero_exit"),
     other("env", "node serve.js", 1, "Error: listen EPERM: operation not permitted 127.0.0.1\n    at Server.listen (node:net:2045:8)", "permission_denied"),
-    other("env", "timeout 5 nc -zv db.example.com 6379", 124, "", "nonzero_exit"),
+    other("unknown", "timeout 5 nc -zv db.example.com 6379", 124, "", "timeout"),
     other("env", "pwd && ls -la go/cmd/tool.go", 2, "/w/go\nls: cannot access 'go/cmd/tool.go': No such file or directory", "nonzero_empty"),
     other("outcome", "git commit -m x", 1, "error: Cannot find module 'q' from 'r'\nerror: script \"check\" exited with code 1", "compile_or_lint"),
     other("outcome", "npx markdownlint-cli2 docs/a.md 2>&1 | tail -9", 0, "Linting: 1 file\nSummary: 6 issues in 1 file", "compile_or_lint"),
