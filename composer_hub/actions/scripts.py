@@ -12,6 +12,7 @@ in this order, with arguments that the script writes out. Of any other script no
 from __future__ import annotations
 
 import functools
+import json
 import re
 from collections import ChainMap
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -98,11 +99,20 @@ _USUAL = re.compile(
     rf"(?P<pairs>(?:[^{{}}\"'`/]|{_STRING})*)\}}\);?\s*"
     r"text\((?:(?P=name)\.(?P<part>\w+)|JSON\.stringify\((?P=name)\)|(?P=name))\);?\s*",
 )
+_USUAL_PATCH = re.compile(
+    # const patch = "*** Begin Patch…"; text(await tools.apply_patch(patch));
+    rf"\s*const (?P<name>[a-z]\w*) = (?P<patch>{_STRING});\s*"
+    r"(?:text\(await tools\.apply_patch\((?P=name)\)\)"
+    r"|const (?P<result>(?!(?P=name)\b)[a-z]\w*) = await tools\.apply_patch\((?P=name)\);\s*text\((?P=result)\));?\s*"
+)
 _PAIR = re.compile(rf'\s*(?:"(\w+)"|([a-zA-Z_]\w*))\s*:\s*(?:({_STRING})|(\d{{1,15}})|(true|false))\s*(?:,\s*|\Z)')
 
 
 def usual_script(text: str) -> Script | None:
     """Return what a script of the most common form does, as `interpreted_script` would: half of all are of it."""
+    if met := _USUAL_PATCH.fullmatch(text):
+        call = "apply_patch", {"input": _without_escapes(met["patch"][1:-1])}
+        return Script((call,), (Print((ResultField(0),)),))
     met = _USUAL.fullmatch(text)
     if met is None:
         return None
@@ -709,7 +719,12 @@ def _unquoted(node: Node) -> str:
 
 
 def _without_escapes(text: str) -> str:
-    return _ESCAPE.sub(_character, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    try:
+        return str(json.loads(f'"{text}"', strict=False))  # most are escaped as in JSON, which is quicker to read
+    except ValueError:
+        return _ESCAPE.sub(_character, text)
 
 
 def _unescaped(node: Node) -> str:

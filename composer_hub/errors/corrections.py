@@ -147,7 +147,10 @@ _READERS = frozenset(
 
 def _other_path(failure: Failure, later: Action, between: Sequence[LaterCall]) -> Correction | None:
     """Find the place at which a file of the same name was."""
+    written = _plain_text(f"{later.path} {later.command}")
     for missing in _missing_paths(failure):
+        if "*" not in missing and _plain(os.path.basename(missing)) not in written:
+            continue  # most calls name no such file, and need not be parsed
         if _writes(later, missing) or any(_writes(one.action, missing) for one in between):
             return None  # the file was made only now
         for word in _paths_of(later):
@@ -212,7 +215,11 @@ def is_other_path(before: str, after: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    return re.sub(r"[-_ ]", "", name.casefold().lstrip(".").partition(".")[0])
+    return _plain_text(name.lstrip(".").partition(".")[0])
+
+
+def _plain_text(text: str) -> str:
+    return re.sub(r"[-_ ]", "", text.casefold())
 
 
 def _writes(action: Action, path: str) -> bool:
@@ -249,13 +256,14 @@ def _entered(action: Action) -> tuple[str, str]:
 def _in_one_place(failed: Action, later: Action, between: Sequence[LaterCall]) -> bool:
     """Tell whether two commands ran in the same folder: a `cd` of a call in between may still hold."""
     folder = _entered(failed)[0]
-    moved = any(command.program in ("cd", "pushd") for one in between for command in one.action.commands)
+    moving = (one.action for one in between if "cd" in one.action.command or "pushd" in one.action.command)
+    moved = any(command.program in ("cd", "pushd") for action in moving for command in action.commands)
     return folder == _entered(later)[0] and (folder.startswith(("/", "~")) or not moved)
 
 
 def _made_folder(failure: Failure, later: Action, between: Sequence[LaterCall]) -> Correction | None:
     """Find the `mkdir -p` that a command needed before it."""
-    for part in parts_of(later.command) if later.family == "shell" else ():
+    for part in parts_of(later.command) if "mkdir" in later.command else ():
         words = commands_in(part)[0].words if commands_in(part) else ()
         made = [word.rstrip("/") + "/" for word in words[2:] if words[:2] == ("mkdir", "-p")]
         if any(missing.startswith(folder) for folder in made for missing in _missing_paths(failure)):
@@ -285,11 +293,12 @@ def parts_of(command: str) -> list[str]:
 
 def _other_words(failure: Failure, later: Action, between: Sequence[LaterCall]) -> Correction | None:
     """Find the same command without a word that the environment complains about."""
-    if hides_exit_code(later.command) or not _in_one_place(failure.action, later, between):
+    owners = [one for one in failure.action.commands if failure.complaint and one.program in later.command]
+    if not owners or hides_exit_code(later.command) or not _in_one_place(failure.action, later, between):
         return None
     if failure.kind == "vcs_error" and any("git" in one.action.command for one in between):
         return None  # another git command may have made it possible
-    for owner in failure.action.commands if failure.complaint else ():
+    for owner in owners:
         for part in parts_of(later.command):
             one = next(iter(commands_in(part)), None)
             if not one or one.program != owner.program or len(one.words) < 2 or is_destructive(one) or "<<" in part:

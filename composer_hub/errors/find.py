@@ -246,10 +246,10 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
     words = [word for word in complaint_of(context) if site.kind in NAMES and not _is_bare_name(word, site.kind)]
     cwd = instructions.trace.cwd.rstrip("/") + "/"
     spellings = {spelling for word in words for spelling in (word, word.removeprefix(cwd))}
-    if any(instructions.name(spelling, context.step.action) for spelling in spellings):
-        return "unknown"
     is_validated = site.blame == "model" or (site.kind == "usage_error" and bool(words)) or bool(offered(context))
-    return "model" if is_validated or correction_of(context) else "unknown"
+    is_proven = is_validated or correction_of(context) is not None
+    is_given = is_proven and any(instructions.name(spelling, context.step.action) for spelling in spellings)
+    return "model" if is_proven and not is_given else "unknown"
 
 
 def _is_bare_name(word: str, kind: str) -> bool:
