@@ -149,7 +149,7 @@ def _other_path(failure: Failure, later: Action, between: Sequence[LaterCall]) -
     """Find the place at which a file of the same name was."""
     written = _plain_text(f"{later.path} {later.command}")
     for missing in _missing_paths(failure):
-        if "*" not in missing and _plain(os.path.basename(missing)) not in written:
+        if "*" not in missing and _plain(os.path.basename(missing.replace("\\", "/"))) not in written:
             continue  # most calls name no such file, and need not be parsed
         if _writes(later, missing) or any(_writes(one.action, missing) for one in between):
             return None  # the file was made only now

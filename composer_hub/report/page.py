@@ -267,7 +267,7 @@ def _blames(view: View) -> str:
     )
     tables = "".join(_kinds(view, blame) for blame in BLAMES if by_blame[blame])
     why = (
-        f"{plural(total, 'call')} of {numbers.num_calls:,} did not succeed. Only the first group is the agent's own "
+        f"{plural(total, 'call')} of {numbers.num_calls:,} did not succeed. Only the first group is proven to be the agent's own "
         "doing; a failed test is often why it was run."
     )
     label = ", ".join(f"{blame_words(blame).capitalize()}: {by_blame[blame]:,}" for blame in BLAMES if by_blame[blame])
