@@ -132,16 +132,6 @@ class TokenPrice:
         """Return the cost of a typical agent step (mostly cached); teachers are sorted by it."""
         return self.cost(20_000, round(output_tokens), cached=19_000 if self.caches else 0)
 
-    def in_batch(self) -> TokenPrice:
-        """Return the price of a batch: half of everything, and nothing is cached."""
-
-        def half(rates: TokenRates) -> TokenRates:
-            price = -(-rates.input // 2)
-            return TokenRates(price, -(-rates.output // 2), price, price, -(-rates.request // 2))
-
-        tiers = tuple((start, half(rates)) for start, rates in self.tiers)
-        return TokenPrice(half(self.rates), tiers, f"{self.stamp} batch", caches=False)
-
     def as_json(self) -> dict[str, Any]:
         return dataclasses.asdict(self)
 

@@ -11,7 +11,6 @@ import click
 from composer_hub.cli.entropy import entropy
 from composer_hub.cli.main import format_option
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
-from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.money import show_usd
 from composer_hub.output import Output, Progress
 
@@ -73,7 +72,6 @@ def plan(
 @click.option("--change-cap", is_flag=True, help="Give an existing run the new cap.")
 @click.option("--buy-again", is_flag=True, help="Buy answers again after a change of --max-tokens or params.")
 @learn_option
-@sharding_options
 @click.option("--i-own-this-endpoint", is_flag=True, help="Send unredacted traces; loopback URLs only.")
 @run_option
 @format_option
@@ -87,15 +85,13 @@ def run(
     buy_again: bool,
     learn_from: tuple[Path, ...],
     folder: Path,
-    spread: Spread,
 ) -> None:
     """Ask the teachers. The same command again continues the run and pays for nothing twice."""
     from composer_hub import replay
 
-    where = traces.version.destination if isinstance(traces, replay.PublishedTraces) else None
     with out.progress("asking") as bar:
         summary = replay.run(
-            traces, teachers, folder, options, sharding=spread.sharding(out, where, folder, 0),
+            traces, teachers, folder, options,
             max_usd=max_usd, change_cap=change_cap, buy_again=buy_again, learn_from=learn_from,
             on_progress=_shown(bar), on_note=out.warn,
         )  # fmt: skip

@@ -65,14 +65,13 @@ def teacher_options(command: Command | None = None, *, planning: bool = False) -
         price: tuple[str, ...],
         accept_terms: tuple[str, ...],
         max_tokens: int | None,
-        batch: bool,
         **kwargs: Any,
     ) -> Any:
         from composer_hub.replay import find_teachers
 
         panel = find_teachers(
             teachers, file=teachers_file, given_prices=price, accepted=accept_terms,
-            max_tokens=max_tokens, batch=batch, planning=planning,
+            max_tokens=max_tokens, planning=planning,
         )  # fmt: skip
         return command(*args, teachers=panel, **kwargs)
 
@@ -86,7 +85,6 @@ def teacher_options(command: Command | None = None, *, planning: bool = False) -
         click.option("--accept-terms", multiple=True, metavar="NAME",
                      help="Teacher on whose answers you may train."),
         click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one answer, with its thinking."),
-        click.option("--batch", is_flag=True, help="Ask in batches: half the price, within a day."),
     )  # fmt: skip
 
 

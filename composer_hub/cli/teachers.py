@@ -101,7 +101,6 @@ teachers:
 #    key_env: MY_KEY                            # environment variable with its key
 #    params: {temperature: 0.7}                 # sent with each request
 #    max_concurrency: 16
-#    lane: batch                                # half the price, within a day, where the server has /v1/batches
 """
 
 

@@ -3,19 +3,15 @@
 Inputs are files of dataset revisions, which jobs mount, so the plan names `hf://` sources. The plan goes into a private
 bucket without its secrets, which jobs get as a secret variable. A job writes the result of a shard into the bucket as
 one batch, and this machine fetches it from there. A plan whose inputs are on this machine runs on this machine.
-
-Given files that a shard changes are lent to its job: a note says so until the job has sent them back, or has ended
-without beginning the shard.
 """
 
 from __future__ import annotations
 
 import base64
 import json
-import os
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,7 +34,6 @@ _SCRIPT = (
     '--root-user-action=ignore "$COMPOSER_PACKAGE"; fi; exec python -m composer_hub.jobs.fan_out_inside "$@"'
 )
 _DATA = "/composer-data"
-_CANCEL_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -119,11 +114,9 @@ class _Run:
         names = {path.relative_to(self.staging.folder).as_posix(): path for path in paths}
         write_files(where, bucket, {**files, **names})
         jobs: dict[str, Sequence[int]] = {}
-        loan = secrets.token_hex(6)
         try:
             for group in groups:
-                self._lend(loan, group)
-                jobs[self._start(owner, bucket, package, group, datasets, loan)] = group
+                jobs[self._start(owner, bucket, package, group, datasets)] = group
             while jobs:
                 ended = [job for job in jobs if self._is_over(job, owner)]
                 self._fetch(bucket)
@@ -135,8 +128,6 @@ class _Run:
         finally:
             for job in jobs:  # what they have finished is in the bucket, and the next run fetches it
                 where.api.cancel_job(job_id=job, namespace=owner)
-            if plan.returned:
-                self._end_loans(bucket, owner, loan, jobs)
         if not self.staging.missing():
             where.ask(f"Deleting the bucket {bucket}", lambda: where.api.delete_bucket(bucket))
 
@@ -153,26 +144,7 @@ class _Run:
     def _flavor(self) -> str:
         return self.options.flavor or ("local" if self.where.name == "local" else "cpu-upgrade")
 
-    def _lend(self, loan: str, numbers: Sequence[int]) -> None:
-        for number in numbers if self.staging.plan.returned else ():
-            self.staging.note("lent", number, {"loan": loan})
-
-    def _end_loans(self, bucket: str, owner: str, loan: str, jobs: Iterable[str]) -> None:
-        """Fetch what cancelled jobs have sent back; a shard that no job began was not lent."""
-        until = time.monotonic() + _CANCEL_SECONDS
-        while not all(self._is_over(job, owner) for job in jobs):
-            if time.monotonic() > until:
-                return  # a job may still work, so the loans stay
-            time.sleep(self.options.poll_s)
-        self._fetch(bucket)
-        begun = {int(Path(path).name) for path in list_files(self.where, bucket, f"begun/{loan}")}
-        for number, note in self.staging.notes("lent").items():
-            if note["loan"] == loan and number not in begun:
-                self.staging.note("lent", number, None)
-
-    def _start(
-        self, owner: str, bucket: str, package: str, numbers: Sequence[int], datasets: Sequence[str], loan: str
-    ) -> str:
+    def _start(self, owner: str, bucket: str, package: str, numbers: Sequence[int], datasets: Sequence[str]) -> str:
         mounts = {dataset: f"{_DATA}/{number}" for number, dataset in enumerate(datasets)}
         volumes = [Volume(type="bucket", source=bucket, mount_path=MOUNT, read_only=True)]
         for dataset, path in mounts.items():
@@ -183,9 +155,8 @@ class _Run:
             job = api.run_job(
                 image=self.options.image,
                 command=["sh", "-c", _SCRIPT, "composer-hub", *map(str, numbers)],
-                env=_environment(self.where, bucket, package, mounts) | {"COMPOSER_SHARDS_LOAN": loan},
+                env=_environment(self.where, bucket, package, mounts),
                 secrets={
-                    **{name: os.environ[name] for name in plan.variables if name in os.environ},
                     "HF_TOKEN": str(api.token or ""),
                     "COMPOSER_SHARDS_PRIVATE": base64.b64encode(self.staging.private()).decode(),
                 },
@@ -195,7 +166,7 @@ class _Run:
                 volumes=volumes,
                 namespace=owner,
             )
-        except HfHubHTTPError as error:  # not asked again: two jobs with one ledger would spend its lease twice
+        except HfHubHTTPError as error:  # not asked again: it may have been started, and two jobs cost twice
             raise self.where.explained("Starting a job", error) from error
         return job.id
 
@@ -223,28 +194,9 @@ class _Run:
             draft.mkdir()
             self._download(bucket, [(path, draft / Path(path).name) for path in paths])
             draft.rename(staging.result(number))
-        self._fetch_returned(bucket)
         failed = list(list_files(self.where, bucket, "failed"))
         for path, text in read_files(self.where, bucket, failed).items() if failed else ():
             staging.note("failed", int(Path(path).stem), json.loads(text))
-
-    def _fetch_returned(self, bucket: str) -> None:
-        """Take back given files; those of an earlier loan are ignored."""
-        loans = self.staging.notes("lent")
-        back: dict[int, list[str]] = {}
-        for path in list_files(self.where, bucket, "returned") if loans else ():
-            _, loan, name, _ = path.split("/")
-            if loans.get(int(name), {}).get("loan") == loan:
-                back.setdefault(int(name), []).append(path)
-        for number, paths in back.items():
-            for path in paths:
-                target = self.staging.given(number) / Path(path).name
-                draft = target.with_name(f".{target.name}-{secrets.token_hex(4)}")
-                self._download(bucket, [(path, draft)])
-                for suffix in ("-wal", "-shm"):  # of the file that it replaces
-                    target.with_name(target.name + suffix).unlink(missing_ok=True)
-                draft.replace(target)
-            self.staging.note("lent", number, None)
 
     def _download(self, bucket: str, pairs: list[Any]) -> None:
         api = self.where.api

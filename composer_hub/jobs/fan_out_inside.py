@@ -18,7 +18,7 @@ from composer_hub.shards.run import attempt
 
 def open_plan(mounted: Path, folder: Path, private: bytes) -> Staging:
     """Copy a plan from its mount to a folder where shards can run."""
-    for name in ("results", "running", "failed", "lent"):
+    for name in ("results", "running", "failed"):
         (folder / name).mkdir(parents=True, exist_ok=True)
     for name in ("inputs", "given"):
         if (mounted / name).is_dir():
@@ -28,19 +28,15 @@ def open_plan(mounted: Path, folder: Path, private: bytes) -> Staging:
     return Staging.open(folder)
 
 
-def run(staging: Staging, numbers: Sequence[int], api: HfApi, bucket: str, loan: str = "") -> None:
+def run(staging: Staging, numbers: Sequence[int], api: HfApi, bucket: str) -> None:
     """Run shards, one after the other; a failed one leaves a note in the bucket, and the next one runs."""
-    returned = staging.plan.returned
     for number in numbers:
         name = f"{number:05d}"
-        if returned:
-            api.batch_bucket_files(bucket, add=[(b"begun", f"begun/{loan}/{name}")])
         if attempt(staging, number):
             add: list[Any] = [(path, f"results/{name}/{path.name}") for path in staging.result(number).iterdir()]
         else:
             add = [(staging.folder / "failed" / f"{name}.json", f"failed/{name}.json")]
-        lent = [(staging.given(number) / file, f"returned/{loan}/{name}/{file}") for file in returned]
-        api.batch_bucket_files(bucket, add=[*add, *lent])
+        api.batch_bucket_files(bucket, add=add)
         print(f"shard {number}: {'done' if add[0][1].startswith('results') else 'failed'}", flush=True)
         shutil.rmtree(staging.result(number), ignore_errors=True)
 
@@ -49,8 +45,7 @@ def main() -> int:
     """Run the shards of the command line as the environment describes the plan."""
     private = base64.b64decode(os.environ["COMPOSER_SHARDS_PRIVATE"])
     staging = open_plan(Path(os.environ["COMPOSER_SHARDS_PLAN"]), Path("plan").absolute(), private)
-    run(staging, [int(word) for word in sys.argv[1:]], HfApi(), os.environ["COMPOSER_SHARDS_BUCKET"],
-        os.environ.get("COMPOSER_SHARDS_LOAN", ""))  # fmt: skip
+    run(staging, [int(word) for word in sys.argv[1:]], HfApi(), os.environ["COMPOSER_SHARDS_BUCKET"])
     return 0
 
 

@@ -46,8 +46,6 @@ class ChatRequest:
     chat: Sequence[dict[str, Any]]
     tools: Sequence[dict[str, Any]]
     lane: str
-    try_id: int = 0
-    live: bool = True  # False: it may wait for a batch
 
 
 class Client:

@@ -20,7 +20,6 @@ from typing import Any, TypeVar
 
 from composer_hub import exits
 from composer_hub.records import Trace, Vote
-from composer_hub.replay.batches import BatchClient
 from composer_hub.replay.cascade import AuditTally, Compare, TraceRounds
 from composer_hub.replay.client import Client, connections
 from composer_hub.replay.comparison import by_normal_form
@@ -81,7 +80,7 @@ def collect(
                 rounds.keep_first(first_steps)
             yield rounds
 
-    def make(clients: Mapping[str, Client | BatchClient]) -> Scheduler:
+    def make(clients: Mapping[str, Client]) -> Scheduler:
         return Scheduler(
             clients,
             ledger,
@@ -94,7 +93,7 @@ def collect(
         )
 
     loop = asyncio.new_event_loop()
-    stream = _asked(todo(), teachers, ledger, environ, make, report, on_note)
+    stream = _asked(todo(), teachers, ledger, environ, make, report)
     with _runner(loop) as run:
         try:
             while True:
@@ -126,24 +125,15 @@ async def _asked(
     teachers: Sequence[Teacher],
     ledger: Ledger,
     environ: Mapping[str, str],
-    make: Callable[[Mapping[str, Client | BatchClient]], Scheduler],
+    make: Callable[[Mapping[str, Client]], Scheduler],
     report: ReplayReport,
-    on_note: Callable[[str], None],
 ) -> AsyncGenerator[list[Vote], None]:
     """Yield the votes of each trace."""
     async with connections(teachers):
-        clients: dict[str, Client | BatchClient] = {}
-        for teacher in teachers:
-            key = key_of(teacher, environ)
-            clients[teacher.name] = (
-                BatchClient(teacher, key, ledger, on_note=on_note) if teacher.in_batch else Client(teacher, key)
-            )
+        clients = {teacher.name: Client(teacher, key_of(teacher, environ)) for teacher in teachers}
         scheduler = make(clients)
         report.progress, report.tally, report.experience = scheduler.progress, scheduler.tally, scheduler.experience
         try:
-            for client in clients.values():
-                if isinstance(client, BatchClient):
-                    await client.recover()
             with _signals(scheduler) as pressed:
                 async for rounds in scheduler.run(todo):
                     yield list(rounds.votes())

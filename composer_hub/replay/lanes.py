@@ -16,7 +16,7 @@ import heapq
 import itertools
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,6 @@ from composer_hub.money import show_usd
 from composer_hub.pairs.prompts import paired
 from composer_hub.replay import answers
 from composer_hub.replay.answers import Usage
-from composer_hub.replay.batches import FAILED, BatchClient
 from composer_hub.replay.cascade import Ask, AskOutcome, AuditTally, TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, Reply
 from composer_hub.replay.experience import Experience, Habits
@@ -74,7 +73,7 @@ class Scheduler:
 
     def __init__(
         self,
-        clients: Mapping[str, Client | BatchClient],
+        clients: Mapping[str, Client],
         ledger: Ledger,
         *,
         clock: Clock | None = None,
@@ -94,9 +93,6 @@ class Scheduler:
         self.cap_reached: CapReached | None = None
         self.draining = False
         self._pools = {name: Pool(client.teacher, client) for name, client in clients.items()}
-        for pool in self._pools.values():
-            if pool.teacher.in_batch:
-                pool.limit = pool.teacher.max_concurrency
         self._later: list[tuple[float, int, Lane]] = []
         self._without_money: list[Lane] = []
         self._open: dict[int, tuple[TraceRounds, int]] = {}  # id -> (run, lanes of the round not yet done)
@@ -184,14 +180,8 @@ class Scheduler:
             return
         if id(rounds) not in self._open:
             self._entry_teachers = set(lanes)
-        # A batch has no cache to keep warm, so that its questions do not wait for one another.
-        queues = [
-            (name, part)
-            for name, asks in lanes.items()
-            for part in ([[ask] for ask in asks] if self._pools[name].teacher.in_batch else [asks])
-        ]
-        self._open[id(rounds)] = (rounds, len(queues))
-        for name, asks in queues:
+        self._open[id(rounds)] = (rounds, len(lanes))
+        for name, asks in lanes.items():
             lane = Lane(rounds, self._pools[name].teacher, asks, next(self._numbers))
             self._plan(lane)
             self._pools[name].push(lane, self.clock.monotonic())
@@ -289,7 +279,7 @@ class Scheduler:
         self.progress.num_requests += 1
         self._on_the_wire += 1
         try:
-            reply = await pool.client.ask(self._request(lane, wire, right))
+            reply = await pool.client.ask(ChatRequest(wire, lane.rounds.prompts.tools, lane.name))
         except BaseException:
             self.ledger.fail(right.try_id, "interrupted", cost=None)
             raise
@@ -305,10 +295,6 @@ class Scheduler:
         self._settle(pool, lane, ask, prompt, right, reply)
         self._money_freed()
         return True
-
-    def _request(self, lane: Lane, wire: Sequence[dict[str, Any]], right: Reserved) -> ChatRequest:
-        tools, live = lane.rounds.prompts.tools, not lane.teacher.in_batch
-        return ChatRequest(wire, tools, lane.name, right.try_id, live)
 
     def _settle(self, pool: Pool, lane: Lane, ask: Ask, prompt: Prompt, right: Reserved, reply: Reply) -> None:
         answer = answers.read(reply.response, lane.teacher, lane.rounds.known_tools)
@@ -341,12 +327,6 @@ class Scheduler:
         """Apply the retry policy; after the last try the outcome is an abstention."""
         now = self.clock.monotonic()
         if failure.kind == "not_connected" and self._wait_for(pool, lane, right, now):
-            return False
-        if failure.kind == FAILED:
-            self.ledger.fail(right.try_id, failure.kind, cost=failure.cost)
-            self._money_freed()
-            lane.teacher = lane.teacher.live()
-            self._put_off(lane, 0.0)
             return False
         lane.tries += 1
         putting_off = failure.cost == 0 and failure.retry_after_s is not None

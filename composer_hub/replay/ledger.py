@@ -17,7 +17,6 @@ would break it. Several processes, restarts and kill -9 therefore cannot exceed 
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import sqlite3
 import time
@@ -87,20 +86,6 @@ class Ambiguous:
     teacher: str
     reserved: int
     request_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class Batch:
-    """Requests that are sent as one file. The name is ours; the id is the provider's, "" until it is known."""
-
-    name: str
-    teacher: str
-    base_url: str
-    tries: tuple[int, ...]
-    batch_id: str = ""
-
-    def with_id(self, batch_id: str) -> Batch:
-        return dataclasses.replace(self, batch_id=batch_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,10 +252,7 @@ class Ledger:
                 "coalesce(sum(reserved) FILTER (WHERE state = 'reserved'), 0), "
                 "coalesce(sum(reserved) FILTER (WHERE state = 'ambiguous'), 0) FROM tries"
             ).fetchone()
-            leased = 0
-            if self._db.execute("SELECT 1 FROM sqlite_master WHERE name = 'leases'").fetchone():
-                (leased,) = self._db.execute("SELECT coalesce(sum(amount), 0) FROM leases").fetchone()
-        return Budget(cap, settled, reserved + leased, ambiguous)
+        return Budget(cap, settled, reserved, ambiguous)
 
     def note_price(self, route: str, price: TokenPrice) -> dict[str, Any] | None:
         """Record the price of a route; return the previous one if it differs."""
@@ -337,29 +319,6 @@ class Ledger:
         with self._explained():
             row = self._db.execute("SELECT value FROM meta WHERE name = ?", (f"usage {base_url}",)).fetchone()
         return int(row[0]) if row else None
-
-    def note_batch(self, batch: Batch) -> None:
-        """Record a batch, before it is created and again once its id is known."""
-        with self._explained(), self._write() as db:
-            row = json.dumps(dataclasses.asdict(batch))
-            db.execute("INSERT OR REPLACE INTO meta VALUES (?, ?)", (f"batch {batch.name}", row))
-
-    def batches(self) -> list[Batch]:
-        """Return the batches that were recorded and not forgotten."""
-        with self._explained():
-            rows = self._db.execute("SELECT value FROM meta WHERE name LIKE 'batch %' ORDER BY name").fetchall()
-            return [Batch(**{**row, "tries": tuple(row["tries"])}) for row in (json.loads(value) for (value,) in rows)]
-
-    def forget_batch(self, name: str) -> None:
-        """Drop the record of a batch whose answers were all taken."""
-        with self._explained(), self._write() as db:
-            db.execute("DELETE FROM meta WHERE name = ?", (f"batch {name}",))
-
-    def try_states(self, tries: Iterable[int]) -> dict[int, str]:
-        """Return the states of some tries."""
-        with self._explained():
-            states = dict(self._db.execute("SELECT id, state FROM tries").fetchall())
-        return {number: states[number] for number in tries if number in states}
 
     def by_trace(self) -> dict[str, int]:
         """Return the settled nano-dollars of each trace."""

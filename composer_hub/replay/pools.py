@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from composer_hub.replay.batches import BatchClient
     from composer_hub.replay.cascade import Ask, TraceRounds
     from composer_hub.replay.client import Client
     from composer_hub.replay.prompts import Counted
@@ -46,7 +45,7 @@ class Pool:
     """One teacher's queue and its limit."""
 
     teacher: Teacher
-    client: Client | BatchClient
+    client: Client
     limit: float = FIRST_LIMIT
     in_flight: int = 0
     paused_until: float = 0.0

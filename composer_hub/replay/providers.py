@@ -76,7 +76,6 @@ class Provider:
     cap_advice: str = ""  # how to set a second cap on the provider's side
     generation_path: str = ""  # where the cost of one call can be looked up by its id
     usage_path: str = ""  # where all that a key has spent can be read
-    batches: bool = False  # whether it may have /files and /batches as OpenAI does
 
 
 HF = Provider(
@@ -114,7 +113,6 @@ SERVER = Provider(
     # Few servers offer these; the embedded teachers do.
     generation_path="/generation",
     usage_path="/key",
-    batches=True,
 )
 
 PROVIDERS: tuple[Provider, ...] = (HF, OPENROUTER, SERVER)

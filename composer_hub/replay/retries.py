@@ -72,7 +72,6 @@ class Abstain:
 
 
 _STOP_REASONS = {
-    "no_batches": "takes no batches. Leave --batch (or `lane: batch`) out and run again",
     "unauthorized": "rejects the key (401). Set the right one and run again",
     "payment_required": "asks for payment (402). Add credit or raise the key's limit, and run again",
     "forbidden": "denies access (403). Check the key's rights and the model's terms, and run again",

@@ -35,9 +35,7 @@ from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import ReplayPlan, plan
-from composer_hub.replay.sharding import collect_over_shards
 from composer_hub.replay.teachers import Teacher
-from composer_hub.shards import Sharding
 
 LEDGER_FILE = VOTES_FILE
 
@@ -90,7 +88,6 @@ def run(
     change_cap: bool = False,
     buy_again: bool = False,
     learn_from: Sequence[Path] = (),
-    sharding: Sharding | None = None,
     environ: Mapping[str, str] = os.environ,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     on_note: Callable[[str], None] = lambda note: None,
@@ -98,8 +95,7 @@ def run(
     """Ask the teachers about the traces and write their votes to a folder.
 
     `max_usd` is the cap of the folder over all its processes and restarts. Give `traces` as a collection that can be
-    read more than once (a list, a `TraceFile`, `PublishedTraces`). `learn_from` are folders of earlier runs. With
-    `sharding`, workers anywhere ask about parts of the traces; they take the keys from their own environment.
+    read more than once (a list, a `TraceFile`, `PublishedTraces`). `learn_from` are folders of earlier runs.
     """
     options, folder, cap = options or ReplayOptions(), Path(folder), cap_of(max_usd)
     check_endpoints(teachers, options.own_endpoint)
@@ -129,7 +125,7 @@ def run(
             on_note(reason)
             save = functools.partial(_save_poll, folder, planned)
             save(before.counts if before else None, before.experience if before else {})
-            votes = collect_over_shards(traces, planned, ledger, sharding, report) if sharding else collect(
+            votes = collect(
                 traces, planned.panel, ledger, planned.options,
                 environ=environ, report=report, on_progress=_with_total(on_progress, planned.num_expected),
                 on_note=on_note, planned=planned,

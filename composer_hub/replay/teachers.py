@@ -25,9 +25,6 @@ from composer_hub.named_files import text_of
 from composer_hub.replay import prices, terms
 from composer_hub.replay.providers import SERVER, Provider, TeacherError, parse_address
 
-LIVE, BATCH = "live", "batch"
-MOST_IN_BATCH = 2000  # questions that wait for batches at once
-
 ListModels = Callable[[str, str], Sequence[Mapping[str, Any]]]
 """(base URL, key) -> the entries of the endpoint's `/models` list."""
 
@@ -57,17 +54,7 @@ class Teacher:
     max_concurrency: int = 16
     serves: tuple[str, ...] = ()  # other names under which the endpoint reports this model
     timeout_s: float = 600.0
-    lane: str = LIVE  # batch: asked in files of many questions, at half price, answered within a day
-    live_price: TokenPrice | None = None  # of a teacher that is asked in batches
     unlisted: str = ""  # why a plan could not read the endpoint's list of models
-
-    @property
-    def in_batch(self) -> bool:
-        return self.lane == BATCH
-
-    def live(self) -> Teacher:
-        """Return this teacher as it is asked one question at a time."""
-        return dataclasses.replace(self, lane=LIVE, price=self.live_price or self.price)
 
     @property
     def route(self) -> str:
@@ -98,7 +85,7 @@ class Teacher:
 
 _OPTIONS = frozenset(
     {option.name for option in dataclasses.fields(Teacher)}
-    - {"model", "base_url", "provider", "server", "terms", "terms_accepted", "live_price", "unlisted"}
+    - {"model", "base_url", "provider", "server", "terms", "terms_accepted", "unlisted"}
 )
 
 
@@ -109,7 +96,6 @@ def find_teachers(
     given_prices: Sequence[str] = (),
     accepted: Collection[str] = (),
     max_tokens: int | None = None,
-    batch: bool = False,
     planning: bool = False,
     list_models: ListModels | None = None,
     environ: Mapping[str, str] = os.environ,
@@ -123,8 +109,6 @@ def find_teachers(
     specs = read_file(file) if file else parse_names(addresses if isinstance(addresses, str) else ",".join(addresses))
     if max_tokens:
         specs = [{**spec, "max_tokens": max_tokens} for spec in specs]
-    if batch:
-        specs = [{**spec, "lane": BATCH} for spec in specs]
     given = prices.parse_given(given_prices, today=date.today().isoformat())
     return resolve(
         specs,
@@ -221,8 +205,6 @@ def _named(spec: Mapping[str, Any]) -> Teacher:
         "bills_errors": provider.bills_errors,
     }
     options = {key: value for key, value in spec.items() if key not in ("at", "price")}
-    if options.get("lane", LIVE) not in (LIVE, BATCH):
-        raise TeacherError(f"Teacher {spec['at']}: lane {options['lane']!r} must be {LIVE} or {BATCH}.")
     if "serves" in options:
         options["serves"] = tuple(options["serves"])
     return Teacher(
@@ -252,7 +234,7 @@ def _complete(
     allowed = terms.terms_of(teacher.model, family, entry, own_endpoint=teacher.is_loopback)
     if not (teacher.unlisted and allowed.trainable is None):  # the list may say it
         terms.check(teacher.name, allowed, accepted)
-    complete = dataclasses.replace(
+    return dataclasses.replace(
         teacher,
         family=family,
         terms=allowed.reason,
@@ -262,20 +244,6 @@ def _complete(
             spec.get("context_length") or offer.get("context_length") or entry.get("context_length") or 0
         ),
         serves=(*teacher.serves, *(str(entry[key]) for key in ("canonical_slug",) if entry.get(key))),
-    )
-    return _in_batches(complete) if complete.in_batch else complete
-
-
-def _in_batches(teacher: Teacher) -> Teacher:
-    """Return a teacher at the price of batches, which no cache makes cheaper."""
-    if not teacher.provider.batches:
-        raise TeacherError(f"Teacher {teacher.name}: {teacher.provider.name} takes no batches. Leave its `lane` out.")
-    return dataclasses.replace(
-        teacher,
-        price=teacher.price.in_batch(),
-        live_price=teacher.price,
-        cache_marks=False,
-        max_concurrency=MOST_IN_BATCH,
     )
 
 

@@ -8,7 +8,6 @@ In: the inputs of a stage, in order. Out: `STAGING/<plan>/` with these files, re
     private                  what workers need and nobody else may read (mode 0600)
     results/00003/           the result of a shard: its files and `manifest.json`, which names them with digests
     running/, failed/        who works on a shard, and why the last attempt failed
-    lent/                    the shards whose given files are with a job that has not returned them
 
 A result appears by one rename, so it is there or it is not. The first result of a shard stays.
 """
@@ -79,8 +78,6 @@ class Plan:
     shards: tuple[ShardLine, ...]
     repo: str = ""
     head: str = ""  # the revision that the version is based on; publishing merges with a newer one
-    returned: Sequence[str] = ()  # given files that a shard changes, and that a job sends back
-    variables: Sequence[str] = ()  # of the environment that workers need, such as keys
 
     @property
     def plan_id(self) -> str:
@@ -186,7 +183,7 @@ class Staging:
         shutil.rmtree(gone, ignore_errors=True)
 
     def notes(self, kind: str) -> dict[int, dict[str, Any]]:
-        """Return the notes of `running`, `failed` or `lent`, by shard."""
+        """Return the notes of `running` or `failed`, by shard."""
         found = {}
         for path in sorted((self.folder / kind).glob("*.json")):
             try:
@@ -262,8 +259,6 @@ def freeze(
     given: Path | None = None,
     repo: str = "",
     head: str = "",
-    returned: Sequence[str] = (),
-    variables: Sequence[str] = (),
 ) -> Staging:
     """Write a plan below `root` and return it; a plan of the same shards and options is found again.
 
@@ -278,13 +273,13 @@ def freeze(
         for number, group in enumerate(groups)
     )
     shape = json.loads(canonical_json(options))
-    plan = Plan(stage, work, __version__, shape, lines, repo, head, returned, variables)
+    plan = Plan(stage, work, __version__, shape, lines, repo, head)
     folder = root / plan.plan_id
     if (folder / "plan.json").is_file():
         return Staging.open(folder)
     draft = root / f".{plan.plan_id}-{secrets.token_hex(4)}"
     try:
-        for name in ("inputs", "results", "running", "failed", "lent"):
+        for name in ("inputs", "results", "running", "failed"):
             (draft / name).mkdir(parents=True)
         draft.chmod(0o700)  # results hold values that are replaced only later
         for number, group in enumerate(listed):

@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub.errors import HfHubHTTPError
 
-from composer_hub import exits, hub, ingest, pairs, replay, shards
+from composer_hub import exits, hub, ingest, pairs, shards
 from composer_hub.hub import HubDestination, Patience
 from composer_hub.ingest.dataset import trace_tables
 from composer_hub.ingest.raw import publish_raw
 from composer_hub.jobs.fan_out import on_jobs
-from composer_hub.jobs.runs import list_files
 from composer_hub.local_hub.server import ServerProcess
-from composer_hub.replay import fake
 from tests.hub.clients import hub_at
-from tests.replay.sample import trace_of
 from tests.shards.sessions import TOKEN, write_sessions
 
 OPTIONS = ingest.Options(workers=1)
@@ -57,35 +52,6 @@ def test_jobs_refuse_files_of_this_machine_and_a_cap_that_does_not_hold(where: H
     sharding = shards.Sharding(tmp_path / "staging", on_jobs(where, max_usd=1.0), 4)
     with pytest.raises(exits.UsageError, match=r"is a file of this machine"):
         traces_of(str(sessions), where, sharding)
-
-
-def test_jobs_replay_under_leases_and_one_that_dies_costs_its_lease(where: HubDestination, tmp_path: Path) -> None:
-    """The first job is cancelled as soon as it has begun a shard, so that its ledger does not come back."""
-    traces, server, cancelled = [trace_of(2, name=f"t{number}") for number in range(4)], fake.TeacherServer(), [""]
-
-    def impatient(staging: shards.Staging, numbers: Sequence[int], watch: Callable[[], None]) -> None:
-        def look() -> None:
-            watch()
-            jobs = where.api.list_jobs(labels={"composer-shards": staging.plan.plan_id}, namespace="me")
-            begun = list_files(where, f"me/composer-shards-{staging.plan.plan_id}", "begun")
-            for job in jobs if begun and not cancelled[0] else ():
-                cancelled[0] = job.id
-                with contextlib.suppress(HfHubHTTPError):  # it has ended already
-                    where.api.cancel_job(job_id=job.id, namespace="me")
-
-        on_jobs(where, 1, jobs=1, max_usd=1.0, poll_s=0.1)(staging, numbers, look)
-
-    sharding = shards.Sharding(tmp_path, impatient, 2)
-    options = replay.ReplayOptions(order="all", audit=0, repeat=0)
-    with fake.serving(server) as url:
-        teachers = replay.find_teachers([f"{url}#small", f"{url}#large"], max_tokens=300)
-        for _ in range(2):  # the same command continues
-            with contextlib.suppress(shards.ShardError):
-                summary = replay.run(traces, teachers, tmp_path / "votes", options, max_usd=5, sharding=sharding)
-        assert server.billed <= summary.budget.committed <= summary.budget.cap
-    assert cancelled[0]
-    assert summary.stopped is None
-    assert summary.num_votes == 4 * 2 * 2
 
 
 def test_jobs_make_the_pairs_of_one_process(

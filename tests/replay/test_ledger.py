@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from composer_hub import exits
 from composer_hub.money import NANO
-from composer_hub.replay.ledger import Batch, Busy, CapReached, Ledger, LedgerError, Question, Reserved, Stored
+from composer_hub.replay.ledger import Busy, CapReached, Ledger, LedgerError, Question, Reserved, Stored
 from composer_hub.replay.owners import Owner
 from composer_hub.replay.prices import per_million
 
@@ -264,12 +264,3 @@ def test_a_damaged_answer_is_named_with_the_command_that_buys_it_again(path: Pat
     with Ledger(path) as ledger:
         assert ledger.lookup("a") is None
         reserve(ledger, "a", 10)
-
-
-def test_a_damaged_note_in_a_ledger_is_a_sentence(path: Path) -> None:
-    with Ledger(path, cap=100) as ledger:
-        ledger.note_batch(Batch("x", "small", "http://here", (1,)))
-    with sqlite3.connect(path) as db:
-        db.execute("UPDATE meta SET value = '{' WHERE name LIKE 'batch %'")
-    with Ledger(path) as ledger, pytest.raises(LedgerError, match=r"a row is not JSON .* Keep a copy"):
-        ledger.batches()

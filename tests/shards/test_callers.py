@@ -44,8 +44,6 @@ RESULTS = {
         "report.report([sessions], report.Options(workers=number)).summary()",
     "ingest.ingest.sharding":
         "[trace.trace_id for trace in ingest.ingest([sessions], plain, sharding=spread('a', processes)).traces()]",
-    "replay.run.sharding":
-        "replay.run(traces, teachers, place / 'run', asking, max_usd=5, sharding=spread('b', processes)).num_votes",
     "pairs.make.sharding":
         "pairs.make(version, pairs.RecordedVotes(place / 'run'), sharding=spread('c', processes)).drops",
     "tasks.make.sharding":
@@ -54,13 +52,13 @@ RESULTS = {
         "[trace.trace_id for trace in ingest.ingest([sessions], plain, sharding=spread('e', datatrove)).traces()]",
 }  # fmt: skip
 BETWEEN = {
-    "replay.run.sharding": """
+    "pairs.make.sharding": """
 where = hub.destination(str(place / "hub"))
 redacted = ingest.ingest([sessions], dataclasses.replace(plain, redact=True), destination=where, repo="me/traces")
 version = redacted.publish(hub.PublishOptions()) and hub.load(where, "me/traces")
 traces = list(redacted.traces())
 teachers = replay.find_teachers([url + "#small", url + "#large"], max_tokens=300)
-asking = replay.ReplayOptions(order="all", audit=0, repeat=0)
+replay.run(traces, teachers, place / "run", replay.ReplayOptions(order="all", audit=0, repeat=0), max_usd=5)
 """,
 }  # what a stage needs before it
 ELSEWHERE = {
@@ -164,7 +162,6 @@ def test_stages_with_workers_run_from_any_program(caller: str, place: Path, url:
     assert len(results["ingest.Options.workers"]) == 4
     assert results["ingest.ingest.sharding"] == results["ingest.Options.workers"]
     assert results.get("datatrove", results["ingest.ingest.sharding"]) == results["ingest.ingest.sharding"]
-    assert results["replay.run.sharding"] == 2 * 4 * 3
     assert (place / "runs").read_text() == "begun\n"
 
 

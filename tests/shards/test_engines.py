@@ -1,4 +1,4 @@
-"""Ingest and replay on real engines: datatrove's processes, a Ray cluster of two workers, a Slurm node here."""
+"""Ingest on real engines: datatrove's processes, a Ray cluster of two workers, a Slurm node here."""
 
 from __future__ import annotations
 
@@ -13,10 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from composer_hub import exits, ingest, replay, shards
-from composer_hub.replay import fake
+from composer_hub import exits, ingest, shards
 from composer_hub.shards import engines
-from tests.replay.sample import trace_of
 from tests.shards.sessions import write_sessions
 
 ROOT = Path(__file__).parents[2]
@@ -33,28 +31,10 @@ def traces_of(sessions: Path, root: Path, executor: shards.Executor | None) -> l
     return list(ingest.ingest([sessions], OPTIONS, sharding=sharding).traces())
 
 
-def assert_replay_keeps_its_cap(executor: shards.Executor, tmp_path: Path, caps: tuple[float, ...] = (0.02, 5)) -> None:
-    """Replay traces in three shards, under a cap that pays for a part of the questions, then under one for all."""
-    traces, server, root = [trace_of(2, name=f"t{number}") for number in range(6)], fake.TeacherServer(), tmp_path / "r"
-    root.mkdir()
-    sharding = shards.Sharding(root, executor, 3)
-    options = replay.ReplayOptions(order="all", audit=0, repeat=0)
-    with fake.serving(server) as url:
-        teachers = replay.find_teachers([f"{url}#small", f"{url}#large"], max_tokens=300)
-        for max_usd in caps:
-            summary = replay.run(traces, teachers, tmp_path / "votes", options, max_usd=max_usd, change_cap=True,
-                                 sharding=sharding)  # fmt: skip
-            assert server.billed == summary.budget.settled <= summary.budget.cap
-            assert (summary.stopped is None) == (max_usd == 5)
-    assert summary.num_votes == 6 * 2 * 2
-    assert {times for bill in server.bills.values() for times in bill.keys.values()} == {1}
-
-
 def test_datatrove_gives_the_results_of_one_process(sessions: Path, tmp_path: Path) -> None:
     pytest.importorskip("datatrove", reason="the extra `scale` is not installed")
     executor = engines.on_datatrove(2)
     assert traces_of(sessions, tmp_path / "staging", executor) == traces_of(sessions, tmp_path, None)
-    assert_replay_keeps_its_cap(executor, tmp_path, caps=(5,))
 
 
 def test_a_failed_shard_does_not_stop_those_after_it(sessions: Path, tmp_path: Path) -> None:
@@ -86,7 +66,6 @@ def test_ray_gives_the_results_of_one_process(sessions: Path, tmp_path: Path, mo
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
     try:
         found = traces_of(sessions, tmp_path / "staging", engines.on_ray(2))
-        assert_replay_keeps_its_cap(engines.on_ray(2), tmp_path)
     finally:
         ray.shutdown()
     assert found == traces_of(sessions, tmp_path, None)
@@ -223,4 +202,3 @@ def test_slurm_gives_the_results_of_one_process(
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]))
     executor = engines.on_slurm(partition="cpu", time="00:10:00", mem_per_cpu_gb=1)
     assert traces_of(sessions, tmp_path / "staging", executor) == traces_of(sessions, tmp_path, None)
-    assert_replay_keeps_its_cap(executor, tmp_path)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import dataclasses
 import hashlib
 import random
 import socket
@@ -33,7 +32,6 @@ from composer_hub import exits
 from composer_hub.money import NANO, PICO_PER_NANO
 from composer_hub.records import canonical_json
 from composer_hub.replay.fake.answers import REFUSALS, Dropped, FakeAnswer, answer_to, refuse, respond
-from composer_hub.replay.fake.batches import BatchDesk
 from composer_hub.replay.fake.scripts import SCRIPTED, Oracle, ScriptedTeacher
 
 BLOCK = 128
@@ -79,7 +77,6 @@ class TeacherServer:
         backends: int = 1,
         tells_cost: bool = True,
         clock: Callable[[], float] = time.monotonic,
-        batch_s: float = 0.0,
     ) -> None:
         self.teachers = {teacher.name: teacher for teacher in teachers}
         self.oracle: Oracle = oracle or {}
@@ -90,7 +87,6 @@ class TeacherServer:
         self.generations: dict[str, int] = {}  # id of a call -> its cost
         self._caches: dict[tuple[str, int], _Cache] = defaultdict(_Cache)
         self._rng = random.Random(seed)
-        self.desk = BatchDesk(self._in_batch, self._fault, delay_s=batch_s)
 
     @property
     def billed(self) -> int:
@@ -106,7 +102,6 @@ class TeacherServer:
                 Route("/v1/key", self._key),
                 Route("/billing", self._billing),
                 Route("/faults", self._queue, methods=["POST"]),
-                *self.desk.routes(),
             ]
         )
 
@@ -179,20 +174,6 @@ class TeacherServer:
         request_id = f"gen-{len(self.generations):08d}"
         self.generations[request_id] = self.billed - before
         return respond(answer, usage, fault, request_id)
-
-    async def _in_batch(self, body: Mapping[str, Any]) -> tuple[int, Any]:
-        """Answer one line of a batch at half the price; no cache is read."""
-        teacher = self.teachers.get(body.get("model", "").split(":")[0])
-        fault = self._fault()
-        if teacher is None or fault:
-            return 500, {"error": {"message": f"no answer to this line ({fault})"}}
-        self.bills[teacher.name].requests += 1
-        counted = dataclasses.replace(self._read_prompt(teacher, body, ""), cached=0)
-        answer = answer_to(teacher, body, self.oracle, "", draw=self._draws(teacher, counted.digest))
-        cheaper = dataclasses.replace(teacher, price=teacher.price.in_batch())
-        usage = self._charge(cheaper, counted, answer, "", int(body.get("max_tokens") or 4096))
-        response = respond(answer, usage, "", f"batch-{self.bills[teacher.name].calls:08d}")
-        return 200, orjson.loads(bytes(response.body))
 
     def _fault(self) -> str:
         if self.queued:
