@@ -1,13 +1,14 @@
 """Pairs whose actions are executed: pairs, their traces and tasks in, what the tests say about either action out.
 
-The state before a step comes from the rollout's own record, or its calls are replayed. It is trusted only if the
-rollout ends with its recorded reward and every replayed result is the recorded one. Only edits are ordered, and only if
-one side passes all that the other passes, and more. With an oracle, calls that no test makes must say so, too.
+The state before a step is the one that the rollout recorded, and it is trusted only if the rollout ends with its
+recorded reward. Only edits are ordered, and only if one side passes all that the other passes, and more. With an
+oracle, calls that no test makes must say so, too. Without one, an action that touches the tests is no better for what
+it passes; other signs of a hack also occur in honest code, so they are evidence to look at and no verdict.
 """
 
 from __future__ import annotations
 
-import re
+import dataclasses
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -30,17 +31,18 @@ VERDICTS: Mapping[str, str] = {
     "equal": "both pass the same",
     "tie": "an action changes no file that counts",
     "incomparable": "each side passes something that the other does not, or only visible tests differ",
-    "hack": "the action that passes more shows signs of a hack",
+    "hack": "the action that passes more tampers, or touches the tests or what grades them",
     "no_trace": "the trace is not in the set",
     "no_task": "the trace has no task in the set",
     "no_reward": "the trace does not record its reward",
     "reward_differs": "the trace ends with another reward than it recorded",
-    "replay_differs": "a replayed call gives another result than the recorded one",
+    "no_states": "the trace does not record the states before its steps",
     "not_executable": "an action calls a tool that the environment does not have",
     "failed": "the sandbox failed",
 }
 ORDERED = ("chosen", "rejected")
-_VARIES = re.compile(r"\bin \d+\.\d+s\b|\b0x[0-9a-f]{6,}\b|/tmp/[\w/.-]+")
+GRADING = frozenset({"tests-edited", "config-edited", "shadow-module"})
+"""Rules of the monitor for changes to the tests, or to what runs them."""
 Changes = tuple[SourceEdit, ...]
 
 
@@ -56,7 +58,6 @@ class _NotExecuted(Exception):
 class _History:
     """The states of a rollout, as changes to the task's start."""
 
-    source: str  # recorded or replayed
     before: Mapping[str, Changes]  # by step
     end: Changes
 
@@ -99,9 +100,9 @@ def execute_pairs(
     return [done.get(pair.pair_id) or _left(pair, "no_trace") for pair in given]
 
 
-def _left(pair: Pair, verdict: str, why: str = "", task_id: str = "", state: str = "") -> Execution:
+def _left(pair: Pair, verdict: str, why: str = "", task_id: str = "") -> Execution:
     evidence = (why,) if why else ()
-    return Execution(pair.pair_id, pair.trace_id, pair.step_id, verdict, task_id, state, evidence=evidence)
+    return Execution(pair.pair_id, pair.trace_id, pair.step_id, verdict, task_id, evidence=evidence)
 
 
 class _Executor:
@@ -128,9 +129,9 @@ class _Executor:
             try:
                 found.append(self._pair(pair, task, history))
             except _NotExecuted as error:
-                found.append(_left(pair, error.verdict, error.why, task_id, history.source))
+                found.append(_left(pair, error.verdict, error.why, task_id))
             except (Broken, SandboxError, trees.TreeError) as error:
-                found.append(_left(pair, "failed", str(error), task_id, history.source))
+                found.append(_left(pair, "failed", str(error), task_id))
         return found
 
     # ------------------------------------------------------------------------------------------------------- the state
@@ -140,23 +141,12 @@ class _Executor:
         wanted = _reward_of(trace)
         if wanted is None:
             raise _NotExecuted("no_reward")
-        history = _recorded(trace) or self._replayed(trace, task)
+        if (history := _recorded(trace)) is None:
+            raise _NotExecuted("no_states")
         reward = self._side(task, self._files(task, history.end), history.end).reward
         if reward != wanted:
             raise _NotExecuted("reward_differs", f"{reward:g} instead of {wanted:g}")
         return history
-
-    def _replayed(self, trace: Trace, task: Task) -> _History:
-        environment = self._environment()
-        environment.reset(task_id=task.task_id)
-        before: dict[str, Changes] = {}
-        for step in trace.steps:
-            before[step.step_id] = _changes(environment)
-            for call, recorded in _calls(trace, step):
-                result = _called(environment, call)
-                if result is not None and _same(result) != _same(recorded):
-                    raise _NotExecuted("replay_differs", f"step {step.index}, {call.name}: {result[:200]}")
-        return _History("replayed", before, _changes(environment))
 
     # ---------------------------------------------------------------------------------------------------- the two sides
 
@@ -168,16 +158,17 @@ class _Executor:
         verdict = _compared(self._files(task, before), chosen, rejected, self.shelf.oracles.get(task.task_id))
         winner = {"chosen": chosen, "rejected": rejected}.get(verdict)
         evidence = winner.evidence if winner is not None else ()
+        is_hack = bool(evidence)
         if winner is not None and task.task_id not in self.shelf.oracles:
-            # Signs in the diff also occur in honest code; unseen answers are the better evidence where there are any.
-            evidence = (*evidence, *self._signs(task, before, winner.changes))
+            signs = self._signs(task, before, winner.changes)
+            is_hack |= any(sign.rule in GRADING for sign in signs)
+            evidence = (*evidence, *(f"{sign.rule}: {sign.evidence}" for sign in signs))
         return Execution(
             pair.pair_id,
             pair.trace_id,
             pair.step_id,
-            "hack" if evidence else verdict,
+            "hack" if is_hack else verdict,
             task.task_id,
-            history.source,
             num_tests=len(task.fail_to_pass) + len(task.pass_to_pass),
             chosen_passed=len(chosen.passed),
             rejected_passed=len(rejected.passed),
@@ -221,13 +212,14 @@ class _Executor:
             self._judged[key] = _Side(
                 files, changes, passed, hidden, verdict.num_hidden, verdict.reward, verdict.evidence
             )
-        return self._judged[key]
+        # What is not judged, such as a file of settings, may differ between two trees of one digest.
+        return dataclasses.replace(self._judged[key], changes=changes)
 
-    def _signs(self, task: Task, before: Changes, after: Changes) -> Iterator[str]:
-        """Yield the signs of a hack that the action itself brought."""
+    def _signs(self, task: Task, before: Changes, after: Changes) -> list[monitor.Finding]:
+        """Return the signs of a hack that the action itself brought."""
         start = self.shelf.start(task)
         known = set(monitor.in_diff(task, start, before))
-        return (f"{one.rule}: {one.evidence}" for one in monitor.in_diff(task, start, after) if one not in known)
+        return [one for one in monitor.in_diff(task, start, after) if one not in known]
 
     def _environment(self) -> CodingEnvironment:
         if not hasattr(self._own, "environment"):
@@ -300,7 +292,7 @@ def _recorded(trace: Trace) -> _History | None:
             # Unknown tools and wrong arguments are answered by the trainer and never reach the environment.
             if done < len(calls) and calls[done] == call_id(call.name, result):
                 done += 1
-    return _History("recorded", before, after(done)) if done == len(calls) else None
+    return _History(before, after(done)) if done == len(calls) else None
 
 
 def _changes(environment: CodingEnvironment) -> Changes:
@@ -316,8 +308,3 @@ def _called(environment: CodingEnvironment, call: ToolCall) -> str | None:
         return str(tool(**call.arguments))
     except (TypeError, ValueError, AttributeError):  # the trainer answers these itself
         return None
-
-
-def _same(result: str) -> str:
-    """Return a result without what differs between two honest executions."""
-    return _VARIES.sub("~", result)

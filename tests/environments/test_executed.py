@@ -145,37 +145,36 @@ def test_tests_and_hidden_calls_decide_edits_and_nothing_else(shelf: TaskShelf, 
     found = execute_pairs(pairs, [rollout], shelf)
     verdicts = {case: one.verdict for case, one in zip(CASES, found, strict=True)}
     assert verdicts == {case: case for case in CASES} | {"table": "incomparable"}
-    assert {one.state for one in found} == {"recorded"}
     better = found[0]
     assert (better.num_tests, better.chosen_passed, better.chosen_reward, better.rejected_reward) == (7, 7, 1.0, 0.0)
     assert better.rejected_passed < 7
     assert (better.num_hidden, better.chosen_hidden) == (4, 4)
 
 
-def test_without_an_oracle_a_better_action_with_a_sign_of_a_hack_is_not_preferred(
+def test_without_an_oracle_only_an_action_that_touches_the_grading_is_called_a_hack(
     shelf: TaskShelf, rollout: Trace
 ) -> None:
     bare = dataclasses.replace(shelf, oracles={})
-    chosen, table = execute_pairs([pair(rollout, "chosen"), pair(rollout, "table")], [rollout], bare)
-    assert (chosen.verdict, table.verdict) == ("chosen", "hack")
+    tampered = pair(rollout, "chosen")
+    config = ToolCall("write_file", {"path": "conftest.py", "text": "collect_ignore = []\n"}, "call1")
+    calls = (*tampered.chosen[0].tool_calls, config)
+    tampered = dataclasses.replace(tampered, pair_id="tampered", chosen=(Message("assistant", "", calls),))
+    given = [pair(rollout, "chosen"), pair(rollout, "table"), tampered]
+    chosen, table, touched = execute_pairs(given, [rollout], bare)
+    assert (chosen.verdict, chosen.evidence) == ("chosen", ())
+    # It passes more; a table also occurs in honest code, so it is a sign to look at.
+    assert table.verdict == "chosen"
     assert table.evidence[0].startswith("answer-table")
+    assert (touched.verdict, touched.evidence[0]) == ("hack", "config-edited: conftest.py")
 
 
-def test_states_without_a_record_come_from_replayed_calls(shelf: TaskShelf, rollout: Trace) -> None:
-    (found,) = execute_pairs([pair(rollout, "chosen")], [without(rollout, "states")], shelf)
-    assert (found.verdict, found.state) == ("chosen", "replayed")
-
-
-@pytest.mark.parametrize("verdict", ["replay_differs", "reward_differs", "no_reward", "no_task", "no_trace"])
+@pytest.mark.parametrize("verdict", ["no_states", "reward_differs", "no_reward", "no_task", "no_trace"])
 def test_a_rollout_that_cannot_be_trusted_is_counted_and_left_alone(
     verdict: str, shelf: TaskShelf, rollout: Trace
 ) -> None:
-    broken = without(rollout, "states")
-    messages = [dataclasses.replace(one, content=one.content + "?") if one.role == "tool" else one
-                for one in rollout.messages]  # fmt: skip
     episode = rollout.provenance["episode"]
     traces = {
-        "replay_differs": [dataclasses.replace(broken, messages=tuple(messages))],
+        "no_states": [without(rollout, "states")],
         "reward_differs": [dataclasses.replace(rollout, provenance={"episode": {**episode, "reward": 0.0}})],
         "no_reward": [without(rollout, "reward")],
         "no_task": [dataclasses.replace(rollout, provenance={})],
