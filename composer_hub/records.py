@@ -238,26 +238,26 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A preference of the teachers' common action over the student's, ready for `DPOTrainer`."""
+    """A preference of a better action over the student's, ready for `DPOTrainer`."""
 
     pair_id: str  # made from the step and both answers
     trace_id: str  # of the step
-    step_id: str  # at which teachers disagree with the student
+    step_id: str  # at which the student did something else
     index: int  # position of the step in its trace
     num_steps: int  # of that trace
     prompt: tuple[Message, ...]  # what both answers read, maybe as a window
-    chosen: tuple[Message, ...]  # the teachers' answer
+    chosen: tuple[Message, ...]  # the better answer
     rejected: tuple[Message, ...]  # the student's own action
     tools: tuple[JsonObject, ...]  # schemas of the tools that the prompt offers
-    level: str  # at which the teachers agree
-    num_agree: int  # teachers that agree
-    num_votes: int  # votes that count
-    teachers: tuple[str, ...]  # that agree
-    excluded_teachers: tuple[str, ...]  # whose votes do not count
-    families: tuple[str, ...]  # of the teachers that agree
-    chosen_teacher: str  # whose words `chosen` has
-    source_model: str  # the student: the model of the session
-    source_family: str  # of the student
+    level: str = ""  # at which the teachers agree
+    num_agree: int = 0  # teachers that agree
+    num_votes: int = 0  # votes that count
+    teachers: tuple[str, ...] = ()  # that agree
+    excluded_teachers: tuple[str, ...] = ()  # whose votes do not count
+    families: tuple[str, ...] = ()  # of the teachers that agree
+    chosen_teacher: str = ""  # whose words `chosen` has
+    source_model: str = ""  # the student: the model of the session
+    source_family: str = ""  # of the student
     error_kind: str = ""  # of the step's error site, the model's own first
     after_error: bool = False  # the step before this one went wrong
     resolved: bool | None = None  # whether the task was solved, if the harness recorded it
@@ -272,6 +272,7 @@ class Pair:
     supported: bool = True  # the prompt shows every text that `chosen` replaces and every file that it names
     student_did_later: bool = False  # it takes the chosen action within the next steps, and did nothing wrong here
     bookkeeping: bool = False  # a side only keeps lists: to-dos, tools, titles
+    kind: str = "teachers"  # of the proof: teachers, or own_repair: the student's own later call worked
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +329,6 @@ class Execution:
     step_id: str  # of the pair
     verdict: str  # chosen or rejected is better; or why there is no order: equal, tie, incomparable, no_task, …
     task_id: str = ""  # whose tests decided
-    state: str = ""  # where the state before the step came from: recorded or replayed
     num_tests: int = 0  # tests that ran
     chosen_passed: int = 0  # tests passed after `chosen`
     rejected_passed: int = 0  # tests passed after `rejected`

@@ -19,7 +19,16 @@ from composer_hub.cli.reference import precompute_ref
 from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.hub import destination, load
 from composer_hub.output import Output, plural
-from composer_hub.pairs import Metric, PairOptions, Policy, RecordedVotes, draft, make, report_markdown
+from composer_hub.pairs import (
+    Metric,
+    PairOptions,
+    Policy,
+    RecordedVotes,
+    draft,
+    make,
+    make_repairs,
+    report_markdown,
+)
 from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import to_row
@@ -37,9 +46,17 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
     pairs.add_command(command)
 
 
-@pairs.command(short_help="Make pairs from votes and publish them.")
+@pairs.command(short_help="Make pairs and publish them.")
 @click.argument("traces", metavar="REPO@REV")
-@click.option("--run", "folder", required=True, type=_FOLDER, help="Folder of the replay run.")
+@click.option(
+    "--from",
+    "proof",
+    type=click.Choice(["votes", "own-repairs"]),
+    default="votes",
+    show_default=True,
+    help="Votes of a replay run, or failures that the student repaired itself.",
+)
+@click.option("--run", "folder", type=_FOLDER, help="Folder of the replay run.")
 @policy_options
 @click.option("--with-prose", is_flag=True, help="Keep the words beside the calls in chosen and rejected.")
 @click.option(
@@ -62,7 +79,8 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
 @format_option
 def build(
     traces: str,
-    folder: Path,
+    proof: str,
+    folder: Path | None,
     policy_changes: dict[str, Any],
     with_prose: bool,
     max_tokens: int,
@@ -73,27 +91,37 @@ def build(
     publication: Publication,
     out: Output,
 ) -> None:
-    """Make pairs from the votes of a replay run and publish them.
+    """Make pairs and publish them, by default from the votes of a replay run.
 
     The policy is the one of the run, with the options given here. Votes that cannot answer it are refused.
     """
-    counting = chat_tokenizer(tokenizer)
-    votes = RecordedVotes(folder)
-    policy = dataclasses.replace(votes.poll.policy if votes.poll else Policy(), **policy_changes)
-    source = load(publication.destination, traces)
+    options = PairOptions(None, with_prose, max_tokens, chat_tokenizer(tokenizer), keep)
+    source, notes = load(publication.destination, traces), list[str]()  # JSON has no other place for notes
     sharding = spread.sharding(out, publication.destination, folder, 0)
-    made = make(source, votes, PairOptions(policy, with_prose, max_tokens, counting, keep), sharding=sharding)
-    if votes.unused:
-        out.note(f"Left out: votes of {plural(len(votes.unused), 'trace')} missing from {source.repo} {source.tag}.")
+    if proof == "votes":
+        if folder is None:
+            raise exits.UsageError("Name the folder of the replay run with --run, or take --from own-repairs.")
+        votes = RecordedVotes(folder)
+        policy = dataclasses.replace(votes.poll.policy if votes.poll else Policy(), **policy_changes)
+        made = make(source, votes, dataclasses.replace(options, policy=policy), sharding=sharding)
+        missing = plural(len(votes.unused), "trace")
+        advice = f"`composer-hub replay status --run {folder}` shows who was asked."
+        notes += [f"Left out: votes of {missing} missing from {source.repo} {source.tag}."] if votes.unused else []
+    else:
+        if folder or sharding or policy_changes:
+            raise exits.UsageError("--from own-repairs asks nobody: it takes no --run, no policy and no --executor.")
+        made, advice = make_repairs(source, options), "Teachers find other pairs: composer-hub replay plan."
     with made.plans.until_published():
         if not made.pairs:
-            raise exits.NothingToDo(
-                f"No step gave a pair: {counts_text(made.drops) or 'there are no votes'}. "
-                f"`composer-hub replay status --run {folder}` shows who was asked."
-            )
-        name = publication.repo.split("/")[-1]
-        version = draft(made, name, source=source, license=license_, purchase=purchase_of(folder), on_note=out.note)
-        publication.carry_out(out, version.tables, version.card, version.lineage, title=version.title)
+            raise exits.NothingToDo(f"No step gave a pair: {counts_text(made.drops) or 'there are no votes'}. {advice}")
+        purchase = purchase_of(folder) if folder else None
+        version = draft(made, publication.repo.split("/")[-1], source=source, license=license_, purchase=purchase,
+                        on_note=notes.append)  # fmt: skip
+        for note in notes:
+            out.note(note)
+        publication.carry_out(
+            out, version.tables, version.card, version.lineage, title=version.title, report={"notes": notes}
+        )
 
 
 @pairs.command(short_help="Print the report of a pair set.")

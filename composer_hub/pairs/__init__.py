@@ -7,12 +7,13 @@ version = pairs.draft(made, "my-pairs")
 hub.publish(hub.destination("local"), "me/my-pairs", version.tables, version.card, lineage=version.lineage)
 """
 
-from composer_hub.pairs.build import PairSet, make
+from composer_hub.pairs.build import PairSet, make, make_repairs
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.dataset import draft, merged_verdicts, reviewed_draft
 from composer_hub.pairs.executed import executed_draft, executed_numbers, executed_text
 from composer_hub.pairs.policy import PanelTeacher, Policy, PolicyError, Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
+from composer_hub.pairs.repairs import repairs
 from composer_hub.pairs.report import Metric, report_rows
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.rows import PairOptions, split_of
@@ -45,8 +46,10 @@ __all__ = [
     "executed_numbers",
     "executed_text",
     "make",
+    "make_repairs",
     "merged_verdicts",
     "read_verdicts",
+    "repairs",
     "report_markdown",
     "report_rows",
     "reviewed_draft",

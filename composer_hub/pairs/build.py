@@ -8,8 +8,10 @@ from dataclasses import dataclass, field
 
 from composer_hub import exits
 from composer_hub.hub import Version
-from composer_hub.pairs.consensus import TracePairs, parts
+from composer_hub.pairs.consensus import parts
+from composer_hub.pairs.parts import TracePairs
 from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.repairs import repair_parts
 from composer_hub.pairs.report import BallotSummary
 from composer_hub.pairs.rows import PairOptions
 from composer_hub.pairs.sharding import parts_over_shards
@@ -83,5 +85,14 @@ def make(
     else:
         raise exits.UsageError("Pairs over shards need a published version of traces: publish them first.")
     for part in found:
+        made._add(part, seen)
+    return made
+
+
+def make_repairs(traces: Iterable[Trace] | Version, options: PairOptions | None = None) -> PairSet:
+    """Turn the failures that a student repaired itself into pairs: without teachers, without dollars."""
+    options = options or PairOptions()
+    made, seen = PairSet(options.policy or Policy(), options, GivenVotes([])), set[bytes]()
+    for part in repair_parts(traces.records(Trace, "traces") if isinstance(traces, Version) else traces, options):
         made._add(part, seen)
     return made

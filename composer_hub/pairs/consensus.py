@@ -8,16 +8,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
 
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.forms import same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
+from composer_hub.pairs.parts import TracePairs, finished
 from composer_hub.pairs.policy import Policy
-from composer_hub.pairs.report import BallotSummary, summary_of
-from composer_hub.pairs.rows import PairOptions, duplicate_key, pair_row, published_tools, reason_aside, split_of
-from composer_hub.records import Pair, Trace, Vote, num_prompt_chars, to_row
+from composer_hub.pairs.report import summary_of
+from composer_hub.pairs.rows import PairOptions, duplicate_key, pair_row, published_tools
+from composer_hub.records import Pair, Trace, Vote, num_prompt_chars
 
 LATER = 10
 """Steps in which the student may still take the action that the teachers choose now."""
@@ -40,18 +39,6 @@ def build_pairs(
     return list(pairs.values()), drops
 
 
-@dataclass(frozen=True, slots=True)
-class TracePairs:
-    """The pairs of a trace, before copies in other traces are dropped, and its counts."""
-
-    pairs: Sequence[tuple[bytes, dict[str, Any], Pair]]  # key of the content, row with its split, outline
-    drops: Counter[str]
-    summaries: Sequence[BallotSummary]
-    teachers: frozenset[str]
-    price_stamps: frozenset[str]
-    num_votes: int
-
-
 def parts(voted: Iterable[tuple[Trace, Sequence[Vote]]], policy: Policy, options: PairOptions) -> Iterator[TracePairs]:
     """Yield what each trace with votes gives."""
     for trace, votes in voted:
@@ -59,19 +46,7 @@ def parts(voted: Iterable[tuple[Trace, Sequence[Vote]]], policy: Policy, options
             continue
         counted = list(ballots(trace, votes, exclude_same_family=policy.exclude_same_family))
         pairs, drops = pairs_from(counted, policy, options)
-        for key, pair in list(pairs.items()):
-            if reason := reason_aside(pair, options.keep):
-                drops[reason] += 1
-                del pairs[key]
-        split = {"split": split_of(trace)}
-        yield TracePairs(
-            [(key, to_row(pair) | split, replace(pair, prompt=(), tools=())) for key, pair in pairs.items()],
-            drops,
-            [summary_of(ballot) for ballot in counted],
-            frozenset(vote.teacher for vote in votes),
-            frozenset(vote.price_stamp for vote in votes if vote.price_stamp),
-            len(votes),
-        )
+        yield finished(trace, pairs, drops, [summary_of(ballot) for ballot in counted], options, votes)
 
 
 def pairs_from(
@@ -95,7 +70,20 @@ def pairs_from(
         was_wrong = any(site.blame == "model" for site in ballot.step.error_sites)
         did_later = not was_wrong and any(same(medoid.form, form, policy.agree_level) for form in later)
         pair = pair_row(
-            ballot, winners, medoid, tools=tools, level=policy.agree_level, options=options, did_later=did_later
+            ballot.trace,
+            ballot.step,
+            medoid.action,
+            tools=tools,
+            options=options,
+            level=policy.agree_level,
+            num_agree=len(winners),
+            num_votes=len(ballot.counted),
+            teachers=tuple(cast.vote.teacher for cast in winners),
+            excluded_teachers=tuple(sorted({cast.vote.teacher for cast in ballot.casts if cast.excluded})),
+            families=tuple(sorted({cast.vote.family for cast in winners} - {""})),
+            chosen_teacher=medoid.vote.teacher,
+            cost_usd=sum(cast.vote.cost_usd for cast in ballot.casts),
+            student_did_later=did_later,
         )
         key = bytes.fromhex(duplicate_key(pair))
         if key in pairs:

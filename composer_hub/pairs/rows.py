@@ -1,4 +1,4 @@
-"""A pair as it is published: a ballot, its winners and the chosen answer -> a `Pair` row for `DPOTrainer`.
+"""A pair as it is published: a step and the chosen answer -> a `Pair` row for `DPOTrainer`.
 
 A pair holds the action alone: the calls are compared and trained on, the words beside them are in separate columns.
 """
@@ -14,7 +14,6 @@ from typing import Any
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.schemas import inferred
 from composer_hub.actions.tools import family_of_tool
-from composer_hub.pairs.ballots import Ballot, Cast
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.prompts import as_object, read_prompt
 from composer_hub.pairs.windows import MAX_TOKENS, counter, is_supported, window_of
@@ -48,19 +47,21 @@ def reason_aside(pair: Pair, keep: Collection[str] = ()) -> str:
 
 
 def pair_row(
-    ballot: Ballot,
-    winners: Sequence[Cast],
-    medoid: Cast,
+    trace: Trace,
+    step: Step,
+    answer: Message,
     *,
     tools: tuple[dict[str, Any], ...],
-    level: str,
     options: PairOptions,
-    did_later: bool = False,
+    **origin: Any,
 ) -> Pair:
-    """Return the pair that prefers the medoid's answer over the student's action, with the window of its prompt."""
-    trace, step = ballot.trace, ballot.step
-    chosen = published_action(medoid.action, with_prose=options.with_prose)
-    rejected = published_action(ballot.student, with_prose=options.with_prose)
+    """Return the pair that prefers an answer over the student's action, with the window of its prompt.
+
+    `origin` are the fields that say where the answer comes from.
+    """
+    student = trace.messages[step.action]
+    chosen = published_action(answer, with_prose=options.with_prose)
+    rejected = published_action(student, with_prose=options.with_prose)
     answers, limit, count = (chosen, rejected), options.max_tokens, counter(options.tokenizer)
     prompt = read_prompt(trace, step)
     window = window_of(prompt, answers, tools, lambda view, used: not limit or count(view, used, answers) <= limit)
@@ -75,29 +76,21 @@ def pair_row(
         chosen=(chosen,),
         rejected=(rejected,),
         tools=window.tools,
-        level=level,
-        num_agree=len(winners),
-        num_votes=len(ballot.counted),
-        teachers=tuple(cast.vote.teacher for cast in winners),
-        excluded_teachers=tuple(sorted({cast.vote.teacher for cast in ballot.casts if cast.excluded})),
-        families=tuple(sorted({cast.vote.family for cast in winners} - {""})),
-        chosen_teacher=medoid.vote.teacher,
         source_model=step.model or trace.model,
         source_family=step.family or trace.family,
         error_kind=sites[0].kind if sites else "",
         after_error=_follows_error(trace, step),
         resolved=trace.resolved,
-        chosen_text=medoid.action.content,
-        rejected_text=ballot.student.content,
-        cost_usd=sum(cast.vote.cost_usd for cast in ballot.casts),
+        chosen_text=answer.content,
+        rejected_text=student.content,
         license=trace.license,
         repository=trace.repository,
         num_left_out=window.num_left_out,
         num_tokens=count(window.messages, window.tools, answers),
         num_shortened=window.num_shortened,
         supported=is_supported(window.messages, chosen),
-        student_did_later=did_later,
         bookkeeping=any(map(_keeps_books, answers)),
+        **origin,
     )
 
 

@@ -20,7 +20,7 @@ from composer_hub.shards.plan import drafted, file_digest
 from composer_hub.shards.tables import joined, row_ranges, rows_in
 
 if TYPE_CHECKING:
-    from composer_hub.pairs.consensus import TracePairs
+    from composer_hub.pairs.parts import TracePairs
 
 VOTES, PARTS = "votes.jsonl", "parts.pickle"
 
