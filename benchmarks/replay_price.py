@@ -1,10 +1,12 @@
 """What replay promises and keeps: dollars and pairs by order, under caps, against the plan and the server's bill.
 
-    python benchmarks/replay_price.py [--traces 12] [--steps 25] [--base 3] [--sessions FOLDER] [--caps]
+    python benchmarks/replay_price.py [--traces 12] [--steps 25] [--base 3] [--pilot 20 60] [--samples 5]
+                                      [--sessions FOLDER] [--caps]
 
-With --sessions, the traces are those of the sessions in a folder, under faults, and only the money is checked: the
-report of the pairs and the plan against the server's bill, for every order, in full and under caps. With --caps, only
-the orders and `auto` are compared under shares of what `all` costs, on sessions of 4 to 60 steps if a folder is named.
+With --sessions, the traces are those of the sessions in a folder, under faults, and the money is checked: the report
+of the pairs and the plan after a pilot against the server's bill, for every order, in full and under caps. With --caps,
+only the orders and `auto` are compared under shares of what `all` costs, on sessions of 4 to 60 steps if a folder is
+named.
 Otherwise three scripted teachers with the prices and answer lengths of three well-known models answer traces that grow
 by 600 tokens per step. The student is right at 60 % of the steps. Every run is checked against the server's bill.
 """
@@ -30,9 +32,8 @@ from composer_hub.pairs import make, report_rows
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.votes import RecordedVotes
 from composer_hub.records import Trace, stable_share
-from composer_hub.replay import ORDERS, ReplayOptions, audit, purchase_of, run
+from composer_hub.replay import ORDERS, ReplayOptions, audit, forecast, pilot, purchase_of, run
 from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, oracle_of, serving
-from composer_hub.replay.forecast import forecast
 from composer_hub.replay.options import AUTO
 from composer_hub.replay.prices import TokenPrice, from_table
 from composer_hub.replay.teachers import Teacher, fetch_models, resolve
@@ -78,32 +79,51 @@ def replayed(
     folder: Path,
     *,
     audit: float = 0.03,
-    learn_from: Sequence[Path] = (),
+    pilot_steps: int = 0,
 ) -> dict[str, Any]:
     """Replay in a new folder; return dollars, pairs and whether the ledger equals the bill."""
     server, options = server_for(traces), ReplayOptions(order, audit=audit, own_endpoint=True)
     with serving(server) as url:
-        planned = forecast(traces, teachers_at(url), options, max_usd=1000, learn_from=learn_from)
-        summary = run(traces, teachers_at(url), folder, options, max_usd=cap, learn_from=learn_from)
+        teachers = teachers_at(url)
+        if pilot_steps:
+            planned = pilot(traces, teachers, folder, options, max_usd=cap, num_steps=pilot_steps).forecast
+        else:
+            planned = forecast(traces, teachers, options, max_usd=cap)
+        before = {name: bill.cost for name, bill in server.bills.items()}
+        server.cool_down()
+        summary = run(traces, teachers, folder, options, max_usd=cap)
     votes = RecordedVotes(folder)
     pairs = sum(len(build_pairs(trace, votes.of(trace.trace_id))[0]) for trace in traces)
-    expected = {row["order"]: row for row in planned.orders}[summary.order]
-    by_teacher = {
-        row["teacher"]: round(row["expected_usd"] * NANO / max(server.bills[row["teacher"]].cost, 1), 2)
-        for row in planned.teachers
-    }
+    expected = {row["order"]: row for row in planned.orders}[order]
+    bills = {name: bill.cost for name, bill in server.bills.items()}
     return {
         "order": summary.order,
         "audit": audit,
         "cap": round(cap, 4),
         "usd": round(summary.budget.settled / NANO, 4),
+        "pilot_usd": round(sum(before.values()) / NANO, 4),
         "pairs": pairs,
+        "too_dear": summary.tally.num_too_dear,
         "equals_bill": summary.budget.settled == server.billed,
         "recall": summary.tally.recall,
-        "plan_over_bill": round(expected["expected_usd"] * NANO / server.billed, 3) if server.billed else None,
-        "plan_over_bill_by_teacher": by_teacher,
         "usd_range": [round(one, 3) for one in expected["usd_range"]],
-        "expected_pairs": [expected["expected_pairs"], *expected["pairs_range"]],
+        "pairs_range": expected["pairs_range"],
+    } | (_promised(expected, planned.teachers, bills, before, pairs) if pilot_steps else {})
+
+
+def _promised(
+    expected: dict[str, Any], rows: list[dict[str, Any]], bills: dict[str, int], before: dict[str, int], pairs: int
+) -> dict[str, Any]:
+    """Return the plan over the bill: in all, of the rest after the pilot, by teacher, and of the pairs."""
+    billed, paid, promised = sum(bills.values()), sum(before.values()), expected["expected_usd"] * NANO
+    return {
+        "plan_over_bill": round(promised / billed, 3),
+        "rest_over_bill": round((promised - paid) / max(1, billed - paid), 3),
+        "by_teacher": {
+            row["teacher"]: round(row["expected_usd"] * NANO / max(bills[row["teacher"]], 1), 2) for row in rows
+        },
+        "expected_pairs": expected["expected_pairs"],
+        "pairs_over_found": round(expected["expected_pairs"] / pairs, 2) if pairs else None,
     }
 
 
@@ -183,6 +203,8 @@ def main() -> None:
     parser.add_argument("--base", type=int, default=3, help="Traces of 50 steps, each replayed alone.")
     parser.add_argument("--sessions", metavar="FOLDER")
     parser.add_argument("--caps", action="store_true")
+    parser.add_argument("--pilot", type=int, nargs="*", default=[20], help="Steps of the pilots to compare.")
+    parser.add_argument("--samples", type=int, default=1, help="Sets of traces.")
     options = parser.parse_args()
     if options.caps:
         found = sessions_of(options.sessions) if options.sessions else sample(options.traces, options.steps, "t")
@@ -193,23 +215,20 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as scratch:
         root, base = Path(scratch), sample(options.base, 50, "base")
-        replayed(sample(2, 25, "earlier"), "all", 100, root / "earlier")
-        for learned in (False, True):
-            for order, audit in (("all", 0.03), ("sequential", 0.03), ("cascade", 0.03), ("cascade", 0.0)):
-                total: dict[str, float] = defaultdict(float)
-                for number, trace in enumerate(base):
-                    folder = root / f"{order}-{audit}-{number}-{learned}"
-                    from_runs = [root / "earlier"] if learned else []
-                    row = replayed([trace], order, 100, folder, audit=audit, learn_from=from_runs)
-                    assert row["equals_bill"]
-                    total["usd"] += row["usd"] / len(base)
-                    total["pairs"] += row["pairs"]
-                print(json.dumps({"base trace": order, "audit": audit, "learned": learned, **total}), flush=True)
-        traces = sample(options.traces, options.steps, "t")
-        for order in ("all", "sequential", "cascade"):
-            print(json.dumps({"full": replayed(traces, order, 100, root / order)}), flush=True)
-        learned_row = replayed(traces, "cascade", 100, root / "learned", learn_from=[root / "earlier"])
-        print(json.dumps({"full, learned": learned_row}), flush=True)
+        for order, audit in (("all", 0.03), ("sequential", 0.03), ("cascade", 0.03), ("cascade", 0.0), (AUTO, 0.03)):
+            total: dict[str, float] = defaultdict(float)
+            for number, trace in enumerate(base):
+                row = replayed([trace], order, 100, root / f"{order}-{audit}-{number}", audit=audit)
+                assert row["equals_bill"]
+                total["usd"] += row["usd"] / len(base)
+                total["pairs"] += row["pairs"]
+            print(json.dumps({"base trace": order, "audit": audit, **total}), flush=True)
+        for number in range(options.samples):
+            traces = sample(options.traces, options.steps, f"t{number}-")
+            for order in (*ORDERS, AUTO):
+                for num in options.pilot:
+                    row = replayed(traces, order, 100, root / f"{order}-{num}-{number}", pilot_steps=num)
+                    print(json.dumps({"pilot": num, "sample": number, **row}), flush=True)
     compare_caps(traces)
 
 

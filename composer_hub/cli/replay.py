@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -10,17 +9,16 @@ import click
 
 from composer_hub.cli.entropy import entropy
 from composer_hub.cli.main import format_option
+from composer_hub.cli.plan import FOLDER, buy_pilot, pilot_options, plan, shown
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
 from composer_hub.money import show_usd
-from composer_hub.output import Output, Progress
+from composer_hub.output import Output
 
 if TYPE_CHECKING:
-    from composer_hub.replay import ReplayOptions, ReplayProgress, Teacher, TraceSource
+    from composer_hub.replay import ReplayOptions, Teacher, TraceSource
 
-FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
-learn_option = click.option("--learn-from", multiple=True, type=FOLDER, help="Earlier run with these teachers.")
 run_option = click.option(
-    "--run", "folder", type=click.Path(file_okay=False, path_type=Path), default=Path("replay-run"), show_default=True,
+    "--run", "folder", type=FOLDER, default=Path("replay-run"), show_default=True,
     help="Folder of the run: its ledger and votes.",
 )  # fmt: skip
 
@@ -31,47 +29,17 @@ def replay() -> None:
 
 
 replay.add_command(entropy)
-
-
-@replay.command(short_help="Print questions and cost of a run.")
-@source_options
-@teacher_options(planning=True)
-@replay_options
-@learn_option
-@click.option("--max-usd", type=float, required=True, help="Cap of the planned run.")
-@click.option("--run", "folder", type=FOLDER, help="Folder of a run, to see what is left to pay.")
-@format_option
-def plan(
-    out: Output,
-    traces: TraceSource,
-    teachers: list[Teacher],
-    options: ReplayOptions,
-    learn_from: tuple[Path, ...],
-    max_usd: float,
-    folder: Path | None,
-) -> None:
-    """Print what each order would cost and find, and each teacher's part. It needs no keys."""
-    from composer_hub import replay
-
-    forecast = replay.forecast(traces, teachers, options, max_usd=max_usd, folder=folder, learn_from=learn_from)
-    if out.mode == "json":
-        out.record(forecast.as_row(), id_key="order")
-        return
-    out.table(forecast.orders, id_key="order")
-    out.text("")
-    out.table(forecast.teachers, id_key="teacher")
-    for note in forecast.notes:
-        out.note(note)
+replay.add_command(plan)
 
 
 @replay.command(short_help="Ask the teachers, or continue a run.")
 @source_options
 @teacher_options
 @replay_options
+@pilot_options
 @click.option("--max-usd", type=float, required=True, help="Hard cap of the folder, over all processes and restarts.")
 @click.option("--change-cap", is_flag=True, help="Give an existing run the new cap.")
 @click.option("--buy-again", is_flag=True, help="Buy answers again after a change of --max-tokens or params.")
-@learn_option
 @click.option("--i-own-this-endpoint", is_flag=True, help="Send unredacted traces; loopback URLs only.")
 @run_option
 @format_option
@@ -83,19 +51,29 @@ def run(
     max_usd: float,
     change_cap: bool,
     buy_again: bool,
-    learn_from: tuple[Path, ...],
     folder: Path,
+    is_pilot: bool,
+    pilot_steps: int,
 ) -> None:
     """Ask the teachers. The same command again continues the run and pays for nothing twice."""
     from composer_hub import replay
 
+    if is_pilot:
+        buy_pilot(out, traces, teachers, options, folder, max_usd, pilot_steps,
+                  change_cap=change_cap, buy_again=buy_again)  # fmt: skip
+        return
+    notes = list[str]()  # JSON has them, too
+
+    def take(note: str) -> None:
+        notes.append(note)
+        out.warn(note)
+
     with out.progress("asking") as bar:
         summary = replay.run(
-            traces, teachers, folder, options,
-            max_usd=max_usd, change_cap=change_cap, buy_again=buy_again, learn_from=learn_from,
-            on_progress=_shown(bar), on_note=out.warn,
+            traces, teachers, folder, options, max_usd=max_usd, change_cap=change_cap, buy_again=buy_again,
+            on_progress=shown(bar), on_note=take,
         )  # fmt: skip
-    out.record(summary.as_row(), id_key="run")
+    out.record(summary.as_row() | {"notes": notes}, id_key="run")
     if summary.stopped:
         raise summary.stopped
     if traces.arguments:
@@ -130,17 +108,3 @@ def audit(out: Output, teachers: list[Teacher], own_key: bool, folder: Path) -> 
             out.note(f"{row.endpoint} does not tell what the key has spent; compare the bill by hand.")
         elif row.ambiguous:
             out.note(f"{row.endpoint}: if only this run used the key, --own-key settles the rest by its usage.")
-
-
-def _shown(bar: Progress) -> Callable[[ReplayProgress], None]:
-    def advance(progress: ReplayProgress) -> None:
-        bar.total = progress.num_expected
-        bar.advance(
-            progress.num_asked - bar.done,
-            spent=show_usd(progress.spent),
-            cached=f"{progress.cached_share:.0%}",
-            pairs=progress.num_pairs,
-            **({"waiting for": ", ".join(progress.waiting)} if progress.waiting else {}),
-        )
-
-    return advance

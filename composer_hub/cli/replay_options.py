@@ -101,6 +101,7 @@ def replay_options(command: Command) -> Command:
         entropy: Path | None,
         entropy_top: float | None,
         patience: str,
+        max_usd_per_pair: float | None,
         i_own_this_endpoint: bool = False,
         **kwargs: Any,
     ) -> Any:
@@ -113,14 +114,24 @@ def replay_options(command: Command) -> Command:
         least = min_entropy_of(known, entropy_top) if entropy_top else None
         policy = Policy(**policy_changes)
         options = ReplayOptions(
-            order, policy, audit, repeat, known, least, i_own_this_endpoint, seconds_of(patience, "--patience")
+            order,
+            policy,
+            audit,
+            repeat,
+            known,
+            least,
+            i_own_this_endpoint,
+            seconds_of(patience, "--patience"),
+            max_usd_per_pair,
         )
         return command(*args, options=options, **kwargs)
 
     return with_options(
         wrapped,
         click.option("--order", type=click.Choice(["auto", "cascade", "sequential", "all"]), default="auto",
-                     show_default=True, help="Order in which teachers are asked (auto: the cheaper pairs)."),
+                     show_default=True, help="Order of asking (auto: while a pair is worth it)."),
+        click.option("--max-usd-per-pair", type=click.FloatRange(0, min_open=True),
+                     help="Price at which auto leaves a pair (5 times the median so far)."),
         renamed("--policy", "--policy is now --order: the order in which teachers are asked."),
         policy_options,
         click.option("--audit", type=click.FloatRange(0, 1), default=0.03, show_default=True,

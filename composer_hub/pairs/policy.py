@@ -116,7 +116,7 @@ class PollCounts:
 class Poll:
     """How a run collected its votes: who was asked, in which order, and for which policy."""
 
-    order: str  # all, sequential or cascade
+    order: str  # all, sequential, cascade or auto
     teachers: tuple[str, ...]
     policy: Policy = Policy()
     audit: float = 0.0  # share of the steps asked in full
@@ -124,7 +124,8 @@ class Poll:
     min_entropy: float | None = None  # of the student's entropy: steps below were left out
     panel: tuple[PanelTeacher, ...] = ()
     counts: PollCounts | None = None
-    experience: JsonObject = field(default_factory=dict)  # lengths of answers, cache hits, agreement: for later plans
+    pilot: int = 0  # steps that were asked of every teacher before the rest was bought
+    max_usd_per_pair: float | None = None  # what a further pair could cost under the order auto
 
     def write(self, folder: Path) -> None:
         """Record the poll in the folder of its run."""
@@ -177,8 +178,8 @@ class Poll:
                     f"the order {self.order} stopped asking once teachers agreed, the student's own family among them"
                 )
                 gaps.append((reason, "--no-same-family"))
-        if self.order == "cascade" and policy.veto_level < asked.veto_level:
-            reason = f"the cascade ended where the cheapest teacher repeats the student at {asked.veto_level}"
+        if self.order in ("cascade", "auto") and policy.veto_level < asked.veto_level:
+            reason = f"the order {self.order} ended where a teacher repeats the student at {asked.veto_level}"
             gaps.append((reason, f"--veto-level {policy.veto_level}"))
         if asked.exclude_same_family and not policy.exclude_same_family:
             gaps.append(("teachers of the student's own family were not asked", "--same-family"))

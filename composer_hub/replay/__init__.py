@@ -4,7 +4,7 @@ from composer_hub import replay
 
 traces = replay.PublishedTraces(hub.load(hub.destination("hub"), "me/traces@v1.0.0"))
 teachers = replay.find_teachers("hf:deepseek-ai/DeepSeek-V4-Pro:novita,hf:zai-org/GLM-5.3:novita")
-print(replay.plan(traces, teachers).expected)
+print(replay.pilot(traces, teachers, "runs/one", max_usd=20).forecast.notes)
 summary = replay.run(traces, teachers, "runs/one", max_usd=20)
 """
 
@@ -18,12 +18,13 @@ from composer_hub.replay.options import ORDERS, ReplayOptions, min_entropy_of, r
 from composer_hub.replay.planning import ReplayPlan, TeacherShare, plan
 from composer_hub.replay.prices import PriceError
 from composer_hub.replay.providers import PROVIDERS, Provider, TeacherError
-from composer_hub.replay.runs import ReplaySummary, purchase_of, run, status
+from composer_hub.replay.runs import PILOT_STEPS, Pilot, ReplaySummary, pilot, purchase_of, run, status
 from composer_hub.replay.sources import PublishedTraces, TraceFile, TraceSource
 from composer_hub.replay.teachers import Teacher, find_teachers, key_of
 
 __all__ = [
     "ORDERS",
+    "PILOT_STEPS",
     "PROVIDERS",
     "AuditRow",
     "CapReached",
@@ -31,6 +32,7 @@ __all__ = [
     "Interrupted",
     "Ledger",
     "LedgerError",
+    "Pilot",
     "PriceError",
     "Provider",
     "PublishedTraces",
@@ -53,6 +55,7 @@ __all__ = [
     "key_of",
     "min_entropy_of",
     "paid_model",
+    "pilot",
     "plan",
     "purchase_of",
     "read_entropy",

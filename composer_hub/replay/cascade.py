@@ -4,15 +4,16 @@ In: a trace, teachers in order of price, the answers so far. Out: the next round
 in step order (so that each list becomes a lane over a growing prefix), and finally the `Vote`s.
 
 - `all` asks every eligible teacher about every step.
-- `sequential` asks the first k teachers about every step (k is the policy's `min_agree`), and each further one only if
-  too few agree and enough still could. The winning action is the same as with `all` for 2 of 3 and for 3 of 3.
+- `sequential` asks the first k teachers about every step (k is the policy's `min_agree`), and each further one only
+  while it may decide about a pair. It finds what `all` finds.
 - `cascade` asks the cheapest teacher about every step, and the others, as above, until one repeats the student. It
-  misses a pair if a teacher repeats the student and two others agree on something else. A share of the steps (`audit`)
-  is asked in full regardless, so that the missed pairs are measured.
+  misses a pair if a teacher repeats the student and two others agree on something else.
+- `auto` asks one teacher after the other, as long as a further pair is worth its price (`worth.py`).
 
-A step of the audit is asked of every teacher. A vote that only the audit asked for carries the share of the audit as
-its `inclusion`, so that a report can weight it: agreement among the answers that an order asked for is biased, because
-it asks the last teachers only where the first ones differ.
+The steps of a pilot and a share of the others (`audit`) are asked of every teacher, so that the missed pairs are
+measured. A vote that only they asked for carries their share as its `inclusion`, so that a report can weight it:
+agreement among the answers that an order asked for is biased, because it asks the last teachers only where the first
+ones differ.
 """
 
 from __future__ import annotations
@@ -20,16 +21,18 @@ from __future__ import annotations
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from composer_hub.money import to_usd
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.stats import wilson
 from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id, stable_share
+from composer_hub.replay import answers
 from composer_hub.replay.answers import TeacherAnswer
-from composer_hub.replay.options import ReplayOptions
-from composer_hub.replay.orders import Codes, canonical, has_pair, is_late, num_next, stops_early
+from composer_hub.replay.ledger import Question, Stored
+from composer_hub.replay.options import AUTO, ReplayOptions
+from composer_hub.replay.orders import Codes, canonical, has_pair, is_late, is_open, num_asked, num_next
 from composer_hub.replay.prompts import Prompts, expected_tokens
 from composer_hub.replay.teachers import Teacher
 
@@ -74,11 +77,18 @@ class _State:
     step: Step
     eligible: tuple[Teacher, ...]
     excluded: dict[str, str]  # teacher -> reason for not asking it
-    audited: bool
+    drawn: bool  # for the audit
+    in_full: bool = False  # a step of the pilot
     gated: bool = False  # the entropy gate leaves the step out
     late: bool = False  # it is in the last part of its trace
+    worth: dict[int, bool] = field(default_factory=dict)  # answers so far -> whether one more is worth its price
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
     codes: Codes = ()  # of the outcomes so far
+
+    @property
+    def audited(self) -> bool:
+        """Return whether every teacher is asked, whatever the order."""
+        return self.drawn or self.in_full
 
     def first(self) -> Mapping[str, AskOutcome]:
         return {name: outcome for (name, attempt), outcome in self.outcomes.items() if attempt == 0}
@@ -95,8 +105,9 @@ class AuditTally:
     num_missed: int = 0  # of the audited steps, those with a pair
 
     num_unfinished: int = 0  # steps that still have a question
-    codes: Counter[tuple[tuple[str, ...], Codes]] = field(default_factory=Counter)  # (teachers, codes) -> steps
-    full: Counter[tuple[tuple[str, ...], Codes]] = field(default_factory=Counter)  # all teachers answered: weighted
+    num_too_dear: int = 0  # steps at which a further pair was not worth its price
+    full: Counter[tuple[tuple[str, ...], Codes]] = field(default_factory=Counter)
+    """(teachers, codes) -> steps of the audit and the pilot that every teacher has answered."""
 
     @property
     def recall(self) -> float | None:
@@ -123,6 +134,10 @@ class AuditTally:
         return self
 
 
+IsWorth = Callable[["TraceRounds", Step, Codes, Sequence[Teacher]], bool]
+"""(rounds, step, codes so far, teachers left) -> whether a pair there is worth what it is expected to cost."""
+
+
 class TraceRounds:
     """The rounds over one trace."""
 
@@ -132,14 +147,22 @@ class TraceRounds:
         teachers: Sequence[Teacher],
         options: ReplayOptions,
         compare: Compare,
+        *,
+        in_full: Collection[int] = (),
+        pilot_share: float = 0.0,
     ) -> None:
+        """`in_full` are the places of the pilot's steps among those that may be asked about."""
         self.trace, self.options, self._compare = trace, options, compare
+        self.is_worth: IsWorth = lambda rounds, step, codes, teachers: True
+        self._inclusion = pilot_share + (1 - pilot_share) * options.audit
         self.teachers = {teacher.name: teacher for teacher in teachers}
         self.prompts = Prompts(trace)
         limited = options.agreement.max_prompt_chars is not None
         self._chars = [message_chars(message) for message in trace.messages] if limited else []
         self.known_tools = frozenset(tool["function"]["name"] for tool in self.prompts.tools)
         self._all = {step.step_id: self._state(step, teachers) for step in trace.steps}
+        for place, state in enumerate(self._askable()):
+            state.in_full = place in in_full
         self._states = self._all  # those that are asked about in this run
 
     @functools.cached_property
@@ -171,6 +194,44 @@ class TraceRounds:
         asked = [step_id for step_id, state in self._all.items() if state.eligible][:num_steps]
         self._states = self._all if num_steps is None else {step_id: self._all[step_id] for step_id in asked}
 
+    def keep_full(self) -> None:
+        """Ask only about the steps of the pilot."""
+        self._states = {state.step.step_id: state for state in self._all.values() if state.in_full}
+
+    def questions(self) -> Iterator[tuple[Teacher, Ask, Question]]:
+        """Yield the first question of every teacher about every step that is kept, whatever the order."""
+        for state in self._states.values():
+            for teacher in state.eligible:
+                ask = Ask(state.step)
+                yield teacher, ask, self.question(teacher, ask)
+
+    def question(self, teacher: Teacher, ask: Ask) -> Question:
+        """Return a question as the ledger knows it."""
+        params = {**teacher.params, "max_tokens": teacher.max_tokens}
+        key = self.prompts.key(teacher.route, self.prompts.of(ask.step), params, ask.attempt)
+        return Question(key, teacher.name, self.trace.trace_id, ask.step.step_id, ask.attempt)
+
+    def panel_of(self, step: Step) -> tuple[str, ...]:
+        """Return the names of the teachers that may be asked about a step."""
+        return tuple(teacher.name for teacher in self._all[step.step_id].eligible)
+
+    @property
+    def num_askable(self) -> int:
+        return sum(1 for _ in self._askable())
+
+    @property
+    def num_late(self) -> int:
+        return sum(state.late for state in self._askable())
+
+    @property
+    def pilot_ids(self) -> frozenset[str]:
+        """Return the steps of the pilot."""
+        return frozenset(step_id for step_id, state in self._all.items() if state.in_full)
+
+    def spent(self) -> int:
+        """Return the nano-dollars of the answers so far."""
+        return sum(outcome.cost for state in self._states.values() for outcome in state.outcomes.values())
+
     def exclusions(self) -> Iterator[str]:
         """Yield the reason for each teacher that is left out of a step."""
         for state in self._states.values():
@@ -195,12 +256,9 @@ class TraceRounds:
             pair = has_pair(codes, self.options.agreement)
             tally.num_pairs += pair
             tally.num_unfinished += unfinished
-            if codes and not state.gated:
-                key = tuple(teacher.name for teacher in state.eligible), canonical(codes)
-                tally.codes[key] += 1
-                if len(codes) == len(state.eligible):
-                    by_order = self._num_by_order(state) == len(codes)
-                    tally.full[key] += 1 if by_order else round(1 / self.options.audit)
+            tally.num_too_dear += False in state.worth.values()
+            if state.audited and state.eligible and len(codes) == len(state.eligible):
+                tally.full[tuple(teacher.name for teacher in state.eligible), canonical(codes)] += 1
             if not unfinished and self._stops_early(state):
                 tally.num_stopped_early += 1
                 tally.num_audited += state.audited
@@ -213,10 +271,13 @@ class TraceRounds:
         num_bytes = self.prompts.num_bytes(step)
         excluded = {t.name: why for t in teachers if (why := self._exclusion(step, t, num_bytes))}
         eligible = tuple(teacher for teacher in teachers if teacher.name not in excluded)
-        audited = share_of(step.step_id, "audit") < self.options.audit
+        drawn = share_of(step.step_id, "audit") < self.options.audit
         least = self.options.min_entropy
         gated = least is not None and self.options.entropy.get(step.step_id, least) < least
-        return _State(step, eligible, excluded, audited, gated, is_late(step.index, len(self.trace.steps)))
+        return _State(step, eligible, excluded, drawn, gated=gated, late=is_late(step.index, len(self.trace.steps)))
+
+    def _askable(self) -> Iterator[_State]:
+        return (state for state in self._all.values() if state.eligible and not state.gated)
 
     def _exclusion(self, step: Step, teacher: Teacher, num_bytes: int) -> str:
         if step.failed_by_provider:
@@ -244,26 +305,25 @@ class TraceRounds:
         return unasked[:num]
 
     def _num_next(self, state: _State, codes: Codes, num_left: int) -> int:
-        return num_next(self.options.order, codes, num_left, self.options.agreement, late=state.late)
+        num = num_next(self.options.order, codes, num_left, self.options.agreement, late=state.late)
+        if num and self.options.order == AUTO:
+            at = len(codes)
+            if at not in state.worth:  # decided once: a price that moves must not change what was asked
+                state.worth[at] = self.is_worth(self, state.step, codes, state.eligible[at:])
+            return num if state.worth[at] else 0
+        return num
 
     def _num_by_order(self, state: _State) -> int:
-        """Return how many teachers the order asks; the others were asked by the audit."""
-        codes, at = self._codes(state), 0
+        """Return how many teachers the order asks; the others were asked by the audit or the pilot."""
         if state.gated:
             return 0
-        while at < len(codes):
-            num = self._num_next(state, codes[:at], len(state.eligible) - at)
-            if not num:
-                break
-            at += num
-        return at
+        missing = len(state.eligible) - len(self._codes(state))
+        return num_asked(lambda codes, left: self._num_next(state, codes, left + missing), self._codes(state))
 
     def _stops_early(self, state: _State) -> bool:
-        codes, order, policy = self._codes(state), self.options.order, self.options.agreement
-        if state.gated or stops_early(order, codes):
-            return True
         num = self._num_by_order(state)
-        return state.late and num_next(order, codes[:num], len(state.eligible) - num, policy) > 0
+        rest = len(state.eligible) - num
+        return state.gated or is_open(self._codes(state)[:num], rest, self.options.agreement)
 
     def _codes(self, state: _State) -> Codes:
         """Return the codes of the teachers asked so far, which are the first ones in order."""
@@ -325,8 +385,16 @@ class TraceRounds:
             price_stamp=outcome.price_stamp,
             attempt=attempt,
             excluded=excluded or ("repeat" if attempt else ""),
-            inclusion=self.options.audit if audited else 1.0,
+            inclusion=self._inclusion if audited else 1.0,
         )
+
+
+def outcome_of(stored: Stored, teacher: Teacher, known_tools: Collection[str]) -> AskOutcome:
+    """Return the outcome that the ledger has stored."""
+    if stored.response is None:
+        return AskOutcome(stored.kind, cost=stored.cost, price_stamp=stored.price_stamp)
+    answer = answers.read(answers.parse(stored.response), teacher, known_tools)
+    return AskOutcome(answer.status, answer, stored.cost, stored.cost_source, stored.price_stamp, stored.latency_s)
 
 
 def share_of(step_id: str, purpose: str) -> float:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -23,10 +24,11 @@ from composer_hub.records import Trace, Vote
 from composer_hub.replay.cascade import AuditTally, Compare, TraceRounds
 from composer_hub.replay.client import Client, connections
 from composer_hub.replay.comparison import by_normal_form
-from composer_hub.replay.experience import Experience
+from composer_hub.replay.facts import Places
 from composer_hub.replay.lanes import Clock, ReplayProgress, Scheduler
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.options import ReplayOptions
+from composer_hub.replay.market import Market
+from composer_hub.replay.options import AUTO, ReplayOptions
 from composer_hub.replay.planning import ReplayPlan
 from composer_hub.replay.purse import Purse
 from composer_hub.replay.teachers import Teacher, key_of
@@ -46,7 +48,7 @@ class ReplayReport:
 
     tally: AuditTally = field(default_factory=AuditTally)
     progress: ReplayProgress = field(default_factory=ReplayProgress)
-    experience: Experience = field(default_factory=Experience)
+    limit: float | None = None  # nano-dollars that a further pair may cost under `auto`
 
 
 def collect(
@@ -60,24 +62,28 @@ def collect(
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     on_note: Callable[[str], None] = lambda note: None,
     planned: ReplayPlan | None = None,
-    first_steps: int | None = None,
+    only_pilot: bool = False,
     report: ReplayReport | None = None,
     clock: Clock | None = None,
     rng: random.Random | None = None,
 ) -> Iterator[Vote]:
     """Ask the teachers about the traces and yield their votes; raise `Stopped` if questions are left.
 
-    With `planned`, traces are opened only if the cap is likely to pay for all of their rounds. Nothing is asked while
+    With `planned`, traces are opened only if the cap is likely to pay for all of their rounds, and `auto` asks for a
+    further pair only if it is worth its price; `only_pilot` asks about the steps of its pilot. Nothing is asked while
     the caller holds a vote. The first Ctrl-C waits for the calls in flight, the second does not.
     """
     options, report = options or ReplayOptions(), report or ReplayReport()
     check_endpoints(teachers, options.own_endpoint)
+    market = Market(planned, ledger) if planned and options.order == AUTO else None
 
     def todo() -> Iterator[TraceRounds]:
-        for trace in traces:
-            rounds = TraceRounds(checked(trace, options.own_endpoint), teachers, options, compare)
-            if first_steps is not None:
-                rounds.keep_first(first_steps)
+        for trace in map(functools.partial(checked, own_endpoint=options.own_endpoint), traces):
+            rounds = planned.rounds(trace, compare) if planned else TraceRounds(trace, teachers, options, compare)
+            if only_pilot:
+                rounds.keep_full()
+            if market:
+                rounds.is_worth = market.is_worth
             yield rounds
 
     def make(clients: Mapping[str, Client]) -> Scheduler:
@@ -86,7 +92,8 @@ def collect(
             ledger,
             clock=clock,
             rng=rng,
-            purse=Purse(ledger, planned.estimate) if planned else None,
+            purse=Purse(ledger, planned.estimate) if planned and not only_pilot else None,
+            on_finished=market.finish if market else lambda rounds, tally: None,
             patience_s=options.patience_s,
             on_progress=on_progress,
             on_note=on_note,
@@ -102,6 +109,8 @@ def collect(
                 except StopAsyncIteration:
                     return
                 yield from votes
+                if market:
+                    report.limit = market.limit
         finally:
             run(stream.aclose())
             loop.close()
@@ -132,7 +141,7 @@ async def _asked(
     async with connections(teachers):
         clients = {teacher.name: Client(teacher, key_of(teacher, environ)) for teacher in teachers}
         scheduler = make(clients)
-        report.progress, report.tally, report.experience = scheduler.progress, scheduler.tally, scheduler.experience
+        report.progress, report.tally = scheduler.progress, scheduler.tally
         try:
             with _signals(scheduler) as pressed:
                 async for rounds in scheduler.run(todo):
@@ -177,6 +186,11 @@ def _raise_if_stopped(scheduler: Scheduler, teachers: Sequence[Teacher], ledger:
         raise exits.Stopped(f"Teacher {' Teacher '.join(stopped)} Paid answers are kept; {ledger.budget()}.")
     if scheduler.cap_reached:
         raise scheduler.cap_reached
+
+
+def traces_of(traces: Iterable[Trace], places: Places) -> Iterator[Trace]:
+    """Yield the traces that have steps in a pilot."""
+    return (trace for trace in traces if trace.trace_id in places)
 
 
 def check_endpoints(teachers: Sequence[Teacher], own_endpoint: bool) -> None:

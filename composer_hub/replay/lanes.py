@@ -18,16 +18,13 @@ import random
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 from composer_hub.money import show_usd
 from composer_hub.pairs.prompts import paired
 from composer_hub.replay import answers
-from composer_hub.replay.answers import Usage
-from composer_hub.replay.cascade import Ask, AskOutcome, AuditTally, TraceRounds
+from composer_hub.replay.cascade import Ask, AskOutcome, AuditTally, TraceRounds, outcome_of
 from composer_hub.replay.client import ChatRequest, Client, Reply
-from composer_hub.replay.experience import Experience, Habits
-from composer_hub.replay.ledger import Busy, CapReached, Ledger, Question, Reserved, Stored
+from composer_hub.replay.ledger import Busy, CapReached, Ledger, Reserved, Stored
 from composer_hub.replay.pools import Lane, Pool
 from composer_hub.replay.prompts import Counted, Prompt, marked
 from composer_hub.replay.purse import Purse
@@ -79,12 +76,13 @@ class Scheduler:
         clock: Clock | None = None,
         rng: random.Random | None = None,
         purse: Purse | None = None,
+        on_finished: Callable[[TraceRounds, AuditTally], None] = lambda rounds, tally: None,
         patience_s: float = 0.0,
         on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
         on_note: Callable[[str], None] = lambda note: None,
     ) -> None:
         self._purse, self._patience_s, self._on_note = purse, patience_s, on_note
-        self.experience = Experience()
+        self._on_finished = on_finished
         self._held: TraceRounds | None = None  # waits until open traces have ended
         self._stalled: set[int] = set()  # traces with a lane that the cap refused
         self.ledger, self.clock, self.rng = ledger, clock or Clock(), rng or random.Random()
@@ -187,8 +185,7 @@ class Scheduler:
             self._pools[name].push(lane, self.clock.monotonic())
 
     def _plan(self, lane: Lane) -> None:
-        prompts = lane.rounds.prompts
-        self.ledger.plan(self._question(lane, ask, prompts.of(ask.step)) for ask in lane.asks)
+        self.ledger.plan(lane.rounds.question(lane.teacher, ask) for ask in lane.asks)
 
     def _launch(self) -> None:
         now = self.clock.monotonic()
@@ -260,7 +257,8 @@ class Scheduler:
         bound = prompts.bound_after(prompt, lane.counted)
         amount = teacher.price.worst_case(bound, teacher.max_tokens)
         try:
-            right = self.ledger.reserve(self._question(lane, ask, prompt), amount, price_stamp=teacher.price.stamp)
+            question = lane.rounds.question(teacher, ask)
+            right = self.ledger.reserve(question, amount, price_stamp=teacher.price.stamp)
         except CapReached as reached:
             self._no_money(lane, reached)
             return False
@@ -357,38 +355,16 @@ class Scheduler:
         return True
 
     def _take_stored(self, lane: Lane, ask: Ask, prompt: Prompt, stored: Stored) -> None:
-        if stored.response is None:
-            outcome = AskOutcome(stored.kind, cost=stored.cost, price_stamp=stored.price_stamp)
-        else:
-            answer = answers.read(answers.parse(stored.response), lane.teacher, lane.rounds.known_tools)
-            outcome = AskOutcome(
-                answer.status, answer, stored.cost, stored.cost_source, stored.price_stamp, stored.latency_s
-            )
-        self._record(lane, ask, prompt, outcome)
+        self._record(lane, ask, prompt, outcome_of(stored, lane.teacher, lane.rounds.known_tools))
 
     def _record(self, lane: Lane, ask: Ask, prompt: Prompt | None, outcome: AskOutcome) -> None:
         lane.rounds.record(lane.teacher.name, ask, outcome)
         counted = outcome.answer.counted.prompt_tokens if outcome.answer else None
-        if prompt is not None and counted and outcome.answer:
-            self._learn(lane, prompt, outcome.answer.counted)
+        if prompt is not None and counted:
             lane.counted = Counted(prompt.positions, counted)
         lane.next()
         self.progress.num_asked += 1
         self._on_progress(self.progress)
-
-    def _learn(self, lane: Lane, prompt: Prompt, counted: Usage) -> None:
-        before = lane.counted
-        known = before is not None and prompt.positions[: len(before.positions)] == before.positions
-        cacheable = before.tokens if before and known and lane.teacher.price.caches else 0
-        self.experience.habits.setdefault(lane.teacher.name, Habits())
-        self.experience.habits[lane.teacher.name] += Habits(
-            answers=1,
-            output_tokens=counted.output_tokens or 0,
-            prompt_tokens=counted.prompt_tokens or 0,
-            prompt_bytes=prompt.num_bytes,
-            cacheable_tokens=cacheable if cacheable >= lane.teacher.cache_min_tokens else 0,
-            cached_tokens=min(counted.cached_tokens, cacheable) if cacheable >= lane.teacher.cache_min_tokens else 0,
-        )
 
     # ------------------------------------------------------------------------------------------------------ waiting
 
@@ -455,16 +431,9 @@ class Scheduler:
     def _count(self, rounds: TraceRounds) -> None:
         tally = rounds.tally()
         self.tally += tally
-        self.experience.codes += tally.codes
-        self.experience.full += tally.full
+        self._on_finished(rounds, tally)
         self._counted.add(rounds.trace.trace_id)  # with two sweeps, a trace comes twice
         self.progress.num_traces = len(self._counted)
         self.progress.num_steps += tally.num_steps
         self.progress.num_pairs += tally.num_pairs
         self._on_progress(self.progress)
-
-    def _question(self, lane: Lane, ask: Ask, prompt: Prompt) -> Question:
-        teacher, trace = lane.teacher, lane.rounds.trace
-        params: dict[str, Any] = {**teacher.params, "max_tokens": teacher.max_tokens}
-        key = lane.rounds.prompts.key(teacher.route, prompt, params, ask.attempt)
-        return Question(key, teacher.name, trace.trace_id, ask.step.step_id, ask.attempt)

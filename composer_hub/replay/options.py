@@ -12,7 +12,7 @@ from composer_hub.named_files import text_of
 from composer_hub.pairs.policy import Policy
 
 ORDERS = ("cascade", "sequential", "all")
-AUTO = "auto"  # `run` takes sequential or cascade, whichever has the cheaper pairs
+AUTO = "auto"  # one teacher after the other, as long as a further pair is worth its price
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +27,7 @@ class ReplayOptions:
     min_entropy: float | None = None  # steps below are left out, except for the audit
     own_endpoint: bool = False  # send unredacted traces, to loopback addresses only
     patience_s: float = 0.0  # how long a server that cannot be reached is waited for
+    max_usd_per_pair: float | None = None  # of `auto`; None: five times the median of the pairs so far
 
     def __post_init__(self) -> None:
         if self.order not in (*ORDERS, AUTO):

@@ -1,31 +1,25 @@
-"""The orders of asking, on outcomes reduced to codes, and what they are expected to ask and find.
+"""The orders of asking, on outcomes reduced to codes: which teachers are asked next, and whether a step gives a pair.
 
 A step's outcomes are one code per teacher, in the order of asking: 0 for an abstention, a positive number for an action
 that differs from the student's, a negative one for an action that repeats it; equal codes are equal actions. Everything
-that an order decides depends on the codes so far, so the same functions drive a run (`cascade`) and predict one
-(`planning`).
+that an order decides depends on the codes so far, so the same functions drive a run (`cascade`) and play the answers of
+a pilot (`planning`).
 
-A prediction is a tree: the chance of each next code, given the codes before. It starts from a model of students and
-teachers and learns from the codes of earlier runs. An order asks on depending on the codes so far only, so the shares
-in each node of the tree are unbiased, whichever order asked.
+All orders answer one question: would this step give a pair if every teacher were asked? So an order stops only where
+further answers cannot change that, or where it gives the step up. Two of three that agree are enough, because the third
+cannot outvote them; of four teachers three must agree.
 """
 
 from __future__ import annotations
 
-import functools
-import itertools
-import math
-import random
-from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Callable
 
 from composer_hub.pairs.policy import Policy
 
 Codes = tuple[int, ...]
 LATE = 1 / 3  # the last part of a trace, in which the cascade breaks no ties
 MIN_LONG = 12  # steps of a trace that has a last part
-PRIOR_STEPS = 4.0  # the model counts as much as this many observed steps in each node
 
 
 def num_next(order: str, codes: Codes, num_left: int, policy: Policy, *, late: bool = False) -> int:
@@ -33,23 +27,25 @@ def num_next(order: str, codes: Codes, num_left: int, policy: Policy, *, late: b
     if order == "all":
         return num_left
     if not codes:
-        return min(num_left, 1 if order == "cascade" else policy.min_agree)
-    if stops_early(order, codes) or (late and breaks_no_ties(order, codes, policy)):
+        return min(num_left, policy.min_agree if order == "sequential" else 1)
+    if order == "cascade" and _gives_up(codes, policy, late=late):
         return 0
+    return int(is_open(codes, num_left, policy))
+
+
+def is_open(codes: Codes, num_left: int, policy: Policy) -> bool:
+    """Return whether the answers of the teachers that are left decide about a pair."""
+    against = max((size for code, size in _sizes(codes).items() if code > 0), default=0)
+    needed = policy.needed(_sizes(codes).total() + num_left)
+    return against < needed <= against + num_left
+
+
+def _gives_up(codes: Codes, policy: Policy, *, late: bool) -> bool:
+    """Return whether the cascade leaves a step: a teacher repeats the student, or two differ late in a trace."""
     sizes = _sizes(codes)
-    largest, num_votes = max(sizes.values(), default=0), sum(sizes.values())
-    still_open = largest < policy.needed(num_votes) and largest + num_left >= policy.needed(num_votes + num_left)
-    return min(num_left, 1) if still_open else 0
-
-
-def stops_early(order: str, codes: Codes) -> bool:
-    """Return whether the cascade ends because a teacher repeats the student: a pair is unlikely from then on."""
-    return order == "cascade" and any(code < 0 for code in codes)
-
-
-def breaks_no_ties(order: str, codes: Codes, policy: Policy) -> bool:
-    """Return whether the cascade leaves a step late in a trace as it is, once enough teachers to agree were asked."""
-    return order == "cascade" and len(codes) >= policy.min_agree
+    if any(size >= policy.min_agree for code, size in sizes.items() if code > 0):
+        return False  # so that a pair is one of all teachers, also where a fourth has to confirm it
+    return any(code < 0 for code in sizes) or (late and len(codes) >= policy.min_agree)
 
 
 def is_late(index: int, num_steps: int) -> bool:
@@ -63,7 +59,15 @@ def has_pair(codes: Codes, policy: Policy) -> bool:
     if not sizes:
         return False
     code, size = max(sizes.items(), key=lambda item: item[1])
-    return code > 0 and size >= policy.needed(sum(sizes.values()))
+    return code > 0 and size >= policy.needed(sizes.total())
+
+
+def num_asked(next_of: Callable[[Codes, int], int], codes: Codes) -> int:
+    """Play a step to its end: return how many of its answers are asked for by a rule (codes, teachers left) -> next."""
+    at = 0
+    while at < len(codes) and (num := next_of(codes[:at], len(codes) - at)):
+        at += num
+    return at
 
 
 def _sizes(codes: Codes) -> Counter[int]:
@@ -78,128 +82,3 @@ def canonical(codes: Codes) -> Codes:
             number = 1 + sum(one * code > 0 for one in names)
             names[code] = number if code > 0 else -number
     return tuple(names[code] for code in codes)
-
-
-# ------------------------------------------------------------------------------------------------------- expectations
-
-
-@dataclass(frozen=True, slots=True)
-class Expectation:
-    """What an order is expected to do at a step."""
-
-    asked: tuple[float, ...]  # the chance that each teacher is asked
-    pair: float  # the chance of a pair
-
-
-@dataclass(frozen=True, slots=True)
-class Chances:
-    """The chance of each full line of codes."""
-
-    of: Mapping[Codes, float]
-
-    def expect(self, order: str, policy: Policy, audit: float = 0.0) -> Expectation:
-        """Return what an order is expected to do; `audit` is the share of the steps asked in full."""
-        num = len(next(iter(self.of), ()))
-        asked, pair = [0.0] * num, 0.0
-        for (codes, chance_of), late in itertools.product(self.of.items(), (False, True)):
-            at, chance = 0, chance_of * (LATE if late else 1 - LATE)
-            while step := num_next(order, codes[:at], num - at, policy, late=late):
-                at += step
-            for place in range(num):
-                asked[place] += chance * (1.0 if place < at else audit)
-            pair += chance * ((1 - audit) * has_pair(codes[:at], policy) + audit * has_pair(codes, policy))
-        return Expectation(tuple(asked), pair)
-
-
-def chances(num_teachers: int, seen: Mapping[Codes, float], model: Model) -> Chances:
-    """Return the chances of lines of codes: the model's, corrected in each node by the codes that were seen."""
-    prior = _prefix_sums(model.lines(num_teachers))
-    counts = _prefix_sums({codes[:num_teachers]: count for codes, count in seen.items()})
-    children: dict[Codes, set[Codes]] = {}
-    for prefix in {*prior, *counts} - {()}:
-        children.setdefault(prefix[:-1], set()).add(prefix)
-
-    def walk(prefix: Codes, chance: float) -> Iterator[tuple[Codes, float]]:
-        if len(prefix) == num_teachers:
-            yield prefix, chance
-            return
-        after = sorted(children.get(prefix, {(*prefix, 0)}))
-        # Steps that ended here say nothing about the next teacher.
-        num_seen = sum(counts.get(one, 0.0) for one in after)
-        base = sum(prior.get(one, 0.0) for one in after)
-        for one in after:
-            share = prior.get(one, 0.0) / base if base else 1 / len(after)
-            yield from walk(one, chance * (counts.get(one, 0.0) + PRIOR_STEPS * share) / (num_seen + PRIOR_STEPS))
-
-    return Chances(dict(walk((), 1.0)))
-
-
-def _prefix_sums(lines: Mapping[Codes, float]) -> dict[Codes, float]:
-    sums: dict[Codes, float] = defaultdict(float)
-    for codes, value in lines.items():
-        for end in range(len(codes) + 1):
-            sums[codes[:end]] += value
-    return dict(sums)
-
-
-@dataclass(frozen=True, slots=True)
-class Model:
-    """How often the student and the teachers are right, before anything was seen."""
-
-    student: float = 0.7
-    teacher: float = 0.75
-    shared: float = 0.5  # of the errors: the same for all who make it
-    abstains: float = 0.05
-
-    @functools.lru_cache(maxsize=256)  # noqa: B019 (models are few constants)
-    def lines(self, num_teachers: int) -> Mapping[Codes, float]:
-        """Return each line of codes with its chance."""
-        sums: dict[Codes, float] = defaultdict(float)
-        for student in ("right", "shared", "own"):
-            for line in itertools.product(("right", "shared", "own", "none"), repeat=num_teachers):
-                chance = self._chance(student, self.student) * math.prod(self._answer(one) for one in line)
-                codes = tuple(_code(one, student, place) for place, one in enumerate(line))
-                sums[canonical(codes)] += chance
-        return sums
-
-    def _answer(self, kind: str) -> float:
-        return self.abstains if kind == "none" else (1 - self.abstains) * self._chance(kind, self.teacher)
-
-    def _chance(self, kind: str, right: float) -> float:
-        return {"right": right, "shared": (1 - right) * self.shared, "own": (1 - right) * (1 - self.shared)}[kind]
-
-
-def _code(kind: str, student: str, place: int) -> int:
-    if kind == "none":
-        return 0
-    if kind == "own":
-        return 10 + place
-    return -1 if kind == student else {"right": 1, "shared": 2}[kind]
-
-
-MODELS = tuple(
-    Model(student, teacher, shared)
-    for student, teacher, shared in itertools.product((0.25, 0.7, 0.9), (0.55, 0.75, 0.92), (0.3, 0.6))
-)
-"""Models between which the truth probably lies; the middle is the expectation, the ends are the range."""
-
-
-def resampled(seen: Mapping[Codes, float], rng: random.Random) -> dict[Codes, float]:
-    """Draw as many steps again as were seen, to show how much the counts depend on chance."""
-    total = round(sum(seen.values()))
-    drawn = rng.choices(list(seen), weights=list(seen.values()), k=total) if total else []
-    return {codes: float(count) for codes, count in Counter(drawn).items()}
-
-
-def draws(num_teachers: int, seen: Mapping[Codes, float], seed: int = 0) -> Iterator[Chances]:
-    """Yield chances that are all compatible with what was seen."""
-    rng = random.Random(seed)
-    # The lines of codes grow with the number of teachers faster than their use for a range.
-    for model in MODELS if num_teachers <= 3 else MODELS[:: 3 if num_teachers == 4 else 6]:
-        for _ in range(5 if seen else 1):
-            yield chances(num_teachers, resampled(seen, rng), model)
-
-
-def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the least and the largest of some values: steps of one trace are alike, so draws differ too little."""
-    return min(values), max(values)

@@ -1,7 +1,9 @@
 """The plan of a replay: what each order would ask, cost and find.
 
-In: traces, teachers in the order of asking, options, and the experience of earlier runs. Out: a `ReplayPlan`. Nothing
-is sent. Dollars and pairs are expectations with a range (over all models that fit what was seen).
+In: traces, teachers in the order of asking, options, and the facts of a pilot. Out: a `ReplayPlan`. Nothing is sent.
+
+With a pilot, every order is played on the answers to its steps, so that dollars and pairs are expectations with a range
+(drawing the steps again). Without one, lengths of answers and agreement are unknown, so a plan only bounds them.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
+import random
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,20 +23,22 @@ from composer_hub.output import plural
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import Step, Trace
 from composer_hub.replay.cascade import Comparison, TraceRounds, share_of
-from composer_hub.replay.experience import Experience, Habits
-from composer_hub.replay.options import ReplayOptions
-from composer_hub.replay.orders import Chances, Expectation, Model, chances, draws, interval
+from composer_hub.replay.facts import CACHE_BLOCK, Facts, Habits, Places
+from composer_hub.replay.options import AUTO, ReplayOptions
+from composer_hub.replay.orders import Codes, has_pair, num_asked, num_next
 from composer_hub.replay.prompts import Prompts
 from composer_hub.replay.purse import Estimate
 from composer_hub.replay.teachers import Teacher, unlisted_notes
+from composer_hub.replay.worth import after, known_lines
 
-CACHE_BLOCK = 128  # tokens; caches hold whole blocks
 SHARES = (0.1, 0.25, 0.5, 1.0)
 """Shares of a lane's steps for which its cost is computed; between them it is interpolated."""
-LENGTHS = (0.5, 1.0, 3.0)
+LENGTHS = (0.5, 3.0)
 """How far off the assumed length of an unknown teacher's answers may be."""
-MAX_FURTHER = 2.0
-"""A pair that only the dearer order finds may cost up to this many times a pair of the cheaper one."""
+NUM_DRAWS = 200  # of the pilot's steps, for a range
+RANGE = 0.05, 0.95
+DEAR = 5
+"""Times the median price of the pairs so far, above which `auto` leaves a pair, unless the user names a price."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +58,9 @@ class TeacherShare:
 
     teacher: Teacher
     habits: Habits
+    spent: int = 0  # for the pilot
     num_steps: int = 0  # that it may be asked about
+    num_pilot: int = 0  # of these, steps of the pilot
     prompt_tokens: int = 0
     uncached: int = 0
     in_order: int = 0
@@ -62,47 +69,43 @@ class TeacherShare:
     answer: int = 0  # cost of one answer of its usual length
 
     def expected(self, share: float, length: float = 1.0) -> int:
-        """Return the cost of asking it about a share of its steps, in order."""
+        """Return the cost of asking it about a share of its steps, in order; the pilot's are paid."""
         points = [(0.0, 0), *zip(SHARES, self.prompts, strict=True)]
         (low, below), (high, above) = next(
             (pair for pair in itertools.pairwise(points) if share <= pair[1][0]), (points[-2], points[-1])
         )
         prompts = below + (above - below) * (min(share, 1.0) - low) / (high - low)
-        length = 1.0 if self.habits.answers else length
-        return round(prompts * max(1.0, share) + share * self.num_steps * self.answer * length)
+        answers = share * (self.num_steps - self.num_pilot) * self.answer * length
+        return self.spent + round(prompts * max(1.0, share) + answers)
+
+    def mean_question(self) -> float:
+        """Return the expected cost of one question."""
+        return self.expected(1.0) / self.num_steps if self.num_steps else 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
-    """What an order is expected to cost and find; each with its range."""
+    """What an order is expected to cost and find."""
 
     order: str
     shares: Mapping[str, float]  # teacher -> share of its steps
-    cost: tuple[float, float, float]  # expected, lowest, highest, in nano-dollars
-    pairs: tuple[float, float, float]
-    draws: tuple[tuple[float, float], ...]  # cost and pairs, in each model that fits what was seen
-
-    @property
-    def per_pair(self) -> float:
-        """Return what a pair is expected to cost, in nano-dollars."""
-        return self.cost[0] / self.pairs[0] if self.pairs[0] else math.inf
-
-    def under(self, cap: int) -> float:
-        """Return the pairs to expect under a cap, in proportion to the money."""
-        return _under(cap, self.cost[0], self.pairs[0])[1]
+    cost: float  # nano-dollars
+    pairs: float
+    cost_range: tuple[float, float]
+    pairs_range: tuple[float, float]
+    is_known: bool  # by a pilot; otherwise only the ranges count
 
     def as_row(self, cap: int) -> dict[str, Any]:
         """Return the row that `replay plan` prints."""
-        cost, low, high = (to_usd(round(value)) for value in self.cost)
-        pairs = self.pairs[0]
+        share = min(1.0, cap / self.cost) if self.cost else 1.0
         return {
             "order": self.order,
-            "expected_usd": cost,
-            "usd_range": [low, high],
-            "expected_pairs": round(pairs, 1),
-            "pairs_range": [round(value, 1) for value in self.pairs[1:]],
-            "usd_per_pair": self.per_pair / NANO if pairs else None,
-            "pairs_under_cap": round(self.under(cap), 1),
+            "expected_usd": to_usd(round(self.cost)) if self.is_known else None,
+            "usd_range": [to_usd(round(value)) for value in self.cost_range],
+            "expected_pairs": round(self.pairs, 1) if self.is_known else None,
+            "pairs_range": [round(value, 1) for value in self.pairs_range],
+            "usd_per_pair": self.cost / self.pairs / NANO if self.is_known and self.pairs else None,
+            "pairs_under_cap": round(self.pairs * share, 1) if self.is_known else None,
         }
 
 
@@ -111,10 +114,13 @@ class ReplayPlan:
     """The questions and the cost of a run."""
 
     options: ReplayOptions
-    experience: Experience
+    facts: Facts
+    pilot: Places = field(default_factory=dict)  # the steps that are asked of every teacher
     teachers: list[TeacherShare] = field(default_factory=list)
     num_traces: int = 0
     num_steps: int = 0
+    num_late: int = 0  # steps that may be asked about, in the last part of a long trace
+    askable: dict[str, int] = field(default_factory=dict)  # trace -> steps that may be asked about
     excluded: dict[str, int] = field(default_factory=dict)  # reason -> (step, teacher) pairs
     smallest_lane: int | None = None
     panels: Counter[tuple[str, ...]] = field(default_factory=Counter)  # teachers that may be asked -> steps
@@ -125,8 +131,14 @@ class ReplayPlan:
         return [part.teacher for part in self.teachers]
 
     @property
-    def expected(self) -> int:
-        return round(self.order(self.options.order).cost[0])
+    def is_known(self) -> bool:
+        """Return whether every teacher has answered the steps of a pilot."""
+        return all(self.facts.of(teacher.name).answers for teacher in self.panel)
+
+    @property
+    def pilot_share(self) -> float:
+        """Return the share of the steps that are in the pilot."""
+        return sum(map(len, self.pilot.values())) / max(1, sum(self.askable.values()))
 
     @property
     def worst(self) -> int:
@@ -138,37 +150,11 @@ class ReplayPlan:
         shares = self.order(self.options.order).shares
         return round(sum(shares[part.teacher.name] * part.num_steps for part in self.teachers))
 
-    @property
-    def problem(self) -> str:
-        """Return why no step can give a pair, if that is certain already."""
-        needed, num_teachers = self.options.agreement.min_agree, len(self.teachers)
-        if num_teachers >= needed:
-            return ""
-        return f"No step can give a pair: {needed} teachers must agree, but only {num_teachers} will be asked."
-
     def order(self, name: str) -> OrderPlan:
         """Return what an order is expected to cost and find."""
         if name not in self._orders:
             self._orders[name] = self._order(name)
         return self._orders[name]
-
-    def choose(self, cap: int) -> tuple[str, str]:
-        """Return the order that `auto` takes under a cap, and the reason.
-
-        It is the one with the cheaper pairs, unless the other finds further pairs that are worth their money in every
-        model that fits what was seen. Before teachers are known, the number of further pairs is a guess.
-        """
-        plans = [self.order("cascade"), self.order("sequential")]
-        cheap, dear = sorted(plans, key=lambda one: (one.per_pair, one.cost[0]))
-        price = _further(cap, (cheap.cost[0], cheap.pairs[0]), (dear.cost[0], dear.pairs[0]))
-        highest = max([price, *(_further(cap, *both) for both in zip(cheap.draws, dear.draws, strict=True))])
-        reason = f"a pair by {cheap.order} costs about {show_usd(round(cheap.per_pair))}" if cheap.pairs[0] else ""
-        if math.isinf(price):
-            return cheap.order, f"{reason or 'no pair is expected'}; {dear.order} is not expected to find more"
-        reason = f"{reason}, and each further pair by {dear.order} about {show_usd(round(price))}"
-        if highest <= MAX_FURTHER * cheap.per_pair:
-            return dear.order, reason
-        return cheap.order, reason + ("" if math.isinf(highest) else f", or up to {show_usd(round(highest))}")
 
     def as_rows(self) -> list[dict[str, Any]]:
         """Return one row per teacher, in dollars."""
@@ -178,13 +164,14 @@ class ReplayPlan:
                 "teacher": part.teacher.name,
                 "family": part.teacher.family,
                 "steps": part.num_steps,
-                "expected_steps": round(shares[part.teacher.name] * part.num_steps),
+                "expected_steps": round(shares[part.teacher.name] * part.num_steps) if self.is_known else None,
                 "prompt_tokens": part.prompt_tokens,
-                "answer_tokens": round(part.habits.mean_output),
+                "answer_tokens": round(part.habits.mean_output) if self.is_known else None,
                 "worst_usd": to_usd(part.worst),
                 "uncached_usd": to_usd(part.uncached),
                 "in_order_usd": to_usd(part.in_order),
-                "expected_usd": to_usd(part.expected(shares[part.teacher.name])),
+                "pilot_usd": to_usd(part.spent),
+                "expected_usd": to_usd(part.expected(shares[part.teacher.name])) if self.is_known else None,
                 "price_stamp": part.teacher.price.stamp,
             }
             for part in self.teachers
@@ -192,22 +179,41 @@ class ReplayPlan:
 
     def notes(self, cap: int) -> Iterator[str]:
         """Yield sentences about the plan under a cap."""
-        if self.problem:
-            yield self.problem
+        yield from self.panel_notes()
         plan = self.order(self.options.order)
-        yield (
-            f"{plural(self.num_traces, 'trace')}, {plural(self.num_steps, 'step')}, order {self.options.order}: "
-            f"about {show_usd(self.expected)} expected, {show_usd(self.worst)} at worst, cap {show_usd(cap)}; "
-            f"about {plan.pairs[0]:,.0f} pairs ({plan.pairs[1]:,.0f} to {plan.pairs[2]:,.0f})."
-        )
+        about = f"{plural(self.num_traces, 'trace')}, {plural(self.num_steps, 'step')}, order {self.options.order}: "
+        low, high = (show_usd(round(value)) for value in plan.cost_range)
+        fewest, most = (f"{value:,.0f}" for value in plan.pairs_range)
+        if self.is_known:
+            yield (
+                f"{about}about {show_usd(round(plan.cost))} ({low} to {high}), {show_usd(self.worst)} at worst, cap "
+                f"{show_usd(cap)}; about {plan.pairs:,.0f} pairs ({fewest} to {most}), by the answers to "
+                f"{plural(self.facts.num_steps, 'step')}."
+            )
+        else:
+            yield (
+                f"{about}{low} to {high}, {show_usd(self.worst)} at worst, cap {show_usd(cap)}; at most {most} pairs. "
+                "How long these teachers' answers are, and how often they agree, is unknown until they are asked: "
+                "--pilot buys the answers to a few steps and plans by them."
+            )
         for reason, count in self.excluded.items():
             yield f"Left out, {reason}: {plural(count, '(step, teacher) pair')}."
-        if self.expected > cap:
-            yield f"The cap will not cover everything: about {plan.under(cap):,.0f} pairs, trace by trace."
-        if not self.experience.knows(self.panel):
-            yield "Lengths of answers and agreement are assumptions until these teachers were asked (--learn-from RUN)."
+        if self.is_known and plan.cost > cap:
+            yield f"The cap will not cover everything: about {plan.as_row(cap)['pairs_under_cap']:,.0f} pairs."
         yield from unlisted_notes(self.panel)
         yield from sorted({part.teacher.provider.cap_advice for part in self.teachers} - {""})
+
+    def panel_notes(self) -> Iterator[str]:
+        """Yield what the number of teachers means for pairs, where that is not plain."""
+        needed, num = self.options.agreement.min_agree, len(self.teachers)
+        majority = self.options.agreement.needed(num)
+        if num < needed:
+            yield f"No step can give a pair: {needed} teachers must agree, but only {num} will be asked."
+        elif majority > needed:
+            yield (
+                f"Of {num} teachers {majority} must agree, whatever the order: a pair is what all of them would give. "
+                "Of three teachers, two are enough."
+            )
 
     def check(self, cap: int) -> None:
         """Refuse a cap that cannot finish even the smallest lane."""
@@ -222,14 +228,20 @@ class ReplayPlan:
                 f"needs {show_usd(self.smallest_lane)}. Raise it, take a cheaper teacher, or a smaller --max-tokens."
             )
 
+    def rounds(self, trace: Trace, compare: Any) -> TraceRounds:
+        """Return the rounds of a trace under this plan."""
+        in_full = self.pilot.get(trace.trace_id, ())
+        return TraceRounds(trace, self.panel, self.options, compare, in_full=in_full, pilot_share=self.pilot_share)
+
     def estimate(self, rounds: TraceRounds, num_steps: int | None = None) -> Estimate:
         """Return the expected cost of a trace, or of its first steps."""
         ranks = rounds.ranks()
         names = dict(itertools.islice(((step, panel) for step, panel in ranks.items() if panel), num_steps))
+        shares = self.order(self.options.order).shares
         cost = headroom = 0
         for place, part in enumerate(self.teachers):
             steps = [step for step in rounds.trace.steps if part.teacher.name in names.get(step.step_id, ())]
-            asked = [step for step in steps if share_of(step.step_id, "plan") < self._shares[part.teacher.name]]
+            asked = [step for step in steps if share_of(step.step_id, "plan") < shares[part.teacher.name]]
             if asked:
                 lane = _lane_of(rounds.prompts, asked, part.teacher, part.habits)
                 cost += lane.in_order + len(asked) * part.answer
@@ -239,6 +251,14 @@ class ReplayPlan:
                 headroom = max(headroom, part.teacher.price.worst_case(tokens, part.teacher.max_tokens))
         return Estimate(cost, headroom)
 
+    def question(self, rounds: TraceRounds, step: Step, teacher: Teacher) -> int:
+        """Return the expected cost of one question whose lane has just asked about the step before."""
+        part = next(one for one in self.teachers if one.teacher.name == teacher.name)
+        steps = (*rounds.trace.steps[max(0, step.index - 1) : step.index], step)
+        both = _lane_of(rounds.prompts, steps, teacher, part.habits).in_order
+        before = _lane_of(rounds.prompts, steps[:-1], teacher, part.habits).in_order if len(steps) > 1 else 0
+        return both - before + part.answer
+
     # --------------------------------------------------------------------------------------------------- inside
 
     @functools.cached_property
@@ -246,61 +266,82 @@ class ReplayPlan:
         return {}
 
     def _order(self, name: str) -> OrderPlan:
-        shares, pairs = self._expect(name, {panel: one for panel, (one, _) in self._chances.items()})
-        costs, draws = [], []
-        for number in range(min((len(many) for _, many in self._chances.values()), default=0)):
-            drawn, num = self._expect(name, {panel: many[number] for panel, (_, many) in self._chances.items()})
-            draws.append((float(self._cost(drawn)), num))
-            costs += [self._cost(drawn, length) for length in LENGTHS]
+        lines = {panel: known_lines(self.facts, panel) for panel in self.panels}
+        shares, pairs = self._play(name, lines)
         cost = float(self._cost(shares))
-        found = [num for _, num in draws]
-        return OrderPlan(
-            name, shares, (cost, *interval([*costs, cost])), (pairs, *interval([*found, pairs])), tuple(draws)
-        )
+        if self.is_known:
+            costs, found = [cost], [pairs]
+            for rng in map(random.Random, range(NUM_DRAWS)):
+                drawn = {panel: _drawn(of, rng) for panel, of in lines.items()}
+                their_shares, their_pairs = self._play(name, drawn)
+                costs.append(float(self._cost(their_shares)))
+                found.append(their_pairs)
+            return OrderPlan(name, shares, cost, pairs, _range(costs), _range(found), True)
+        fewest = self._play(name, {panel: {(-1,) * len(panel): 1.0} for panel in self.panels})[0]
+        most = self._play("sequential" if name == AUTO else name, {
+            panel: {tuple(range(1, len(panel) + 1)): 1.0} for panel in self.panels
+        })[0]  # fmt: skip
+        costs = [float(self._cost(fewest, LENGTHS[0])), float(self._cost(most, LENGTHS[1]))]
+        num_steps = sum(count for panel, count in self.panels.items() if len(panel) >= self.options.agreement.min_agree)
+        return OrderPlan(name, shares, cost, pairs, (costs[0], costs[1]), (0.0, float(num_steps)), False)
 
-    @functools.cached_property
-    def _shares(self) -> Mapping[str, float]:
-        return self.order(self.options.order).shares
-
-    @functools.cached_property
-    def _chances(self) -> dict[tuple[str, ...], tuple[Chances, list[Chances]]]:
-        """Return the expected chances of each panel, and those of the models that fit what was seen."""
-        found = {}
-        for panel in self.panels:
-            seen = self.experience.seen(panel)
-            found[panel] = chances(len(panel), seen, Model()), list(draws(len(panel), seen))
-        return found
-
-    def _expect(self, order: str, of: Mapping[tuple[str, ...], Chances]) -> tuple[dict[str, float], float]:
+    def _play(
+        self, order: str, lines: Mapping[tuple[str, ...], Mapping[Codes, float]]
+    ) -> tuple[dict[str, float], float]:
         """Return the share of its steps that each teacher is asked about, and the number of pairs."""
-        asked, pairs = Counter[str](), 0.0
+        asked, pairs, audit = Counter[str](), 0.0, self.options.audit
+        late_share = self.num_late / max(1, sum(self.askable.values()))
         for panel, num_steps in self.panels.items():
-            expected: Expectation = of[panel].expect(order, self.options.agreement, self.options.audit)
-            for place, name in enumerate(panel):
-                twice = self.options.repeat if place == 0 else 0.0
-                asked[name] += num_steps * (expected.asked[place] + twice)  # type: ignore[assignment]
-            pairs += num_steps * expected.pair
+            total = sum(lines[panel].values())
+            for codes, weight in lines[panel].items():
+                for late, part in ((False, 1 - late_share), (True, late_share)):
+                    share = weight / total * part * num_steps
+                    end = num_asked(self._next_of(order, panel, late=late), codes)
+                    for place, name in enumerate(panel):
+                        asked[name] += share * (1.0 if place < end else audit)  # type: ignore[assignment]
+                    pairs += share * (
+                        (1 - audit) * has_pair(codes[:end], self.options.agreement)
+                        + audit * has_pair(codes, self.options.agreement)
+                    )
+            if panel:
+                asked[panel[0]] += num_steps * self.options.repeat  # type: ignore[assignment]
         return {
             part.teacher.name: asked[part.teacher.name] / part.num_steps if part.num_steps else 0.0
             for part in self.teachers
         }, pairs
 
+    def _next_of(self, order: str, panel: tuple[str, ...], *, late: bool) -> Any:
+        """Return the rule by which an order asks, for a step of mean price."""
+        policy = self.options.agreement
+        if order != AUTO:
+            return lambda codes, left: num_next(order, codes, left, policy, late=late)
+        parts = {part.teacher.name: part.mean_question() for part in self.teachers}
+        lines = known_lines(self.facts, panel)
+
+        def price(codes: Codes) -> float:
+            chance, asked = after(lines, codes, policy)
+            costs = (share * parts[name] for share, name in zip(asked, panel[len(codes) :], strict=True))
+            return sum(costs) / chance if chance else math.inf
+
+        named = self.options.max_usd_per_pair
+        limit = DEAR * price(()) if named is None else named * NANO
+        return lambda codes, left: num_next(order, codes, left, policy) if price(codes) <= limit else 0
+
     def _cost(self, shares: Mapping[str, float], length: float = 1.0) -> int:
         return sum(part.expected(shares[part.teacher.name], length) for part in self.teachers)
 
 
-def _under(cap: int, cost: float, pairs: float) -> tuple[float, float]:
-    """Return what is spent and found under a cap: pairs in proportion to the money."""
-    share = min(1.0, cap / cost) if cost else 1.0
-    return cost * share, pairs * share
+def _drawn(lines: Mapping[Codes, float], rng: random.Random) -> dict[Codes, float]:
+    """Draw as many steps again as were seen."""
+    total = round(sum(lines.values()))
+    found = rng.choices(list(lines), weights=list(lines.values()), k=total)
+    return {codes: float(count) for codes, count in Counter(found).items()}
 
 
-def _further(cap: int, cheap: tuple[float, float], dear: tuple[float, float]) -> float:
-    """Return what each pair costs that only the dearer of two orders finds under a cap; each is (cost, pairs)."""
-    (cost, pairs), (more_cost, more_pairs) = _under(cap, *cheap), _under(cap, *dear)
-    if more_cost <= cost:
-        return 0.0 if more_pairs >= pairs else math.inf
-    return (more_cost - cost) / (more_pairs - pairs) if more_pairs > pairs else math.inf
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    ordered = sorted(values)
+    low, high = (ordered[round(share * (len(ordered) - 1))] for share in RANGE)
+    return low, high
 
 
 def lane_cost(
@@ -331,20 +372,21 @@ def plan(
     teachers: Sequence[Teacher],
     options: ReplayOptions | None = None,
     *,
-    experience: Experience | None = None,
+    facts: Facts | None = None,
+    pilot: Places | None = None,
 ) -> ReplayPlan:
     """Return the questions and the cost of replaying these traces. Nothing is sent."""
-    learned = experience or Experience()
-    result = ReplayPlan(options or ReplayOptions(), learned)
+    known = facts or Facts()
+    result = ReplayPlan(options or ReplayOptions(), known, pilot or {})
     for teacher in teachers:
-        habits = learned.of(teacher.name)
-        rates = teacher.price.rates
+        habits, rates = known.of(teacher.name), teacher.price.rates
         answer = min(teacher.max_tokens, habits.mean_output) * rates.output + rates.request
-        result.teachers.append(TeacherShare(teacher, habits, answer=round(answer / 1000)))
+        spent = known.spent.get(teacher.name, 0)
+        result.teachers.append(TeacherShare(teacher, habits, spent, answer=round(answer / 1000)))
     for trace in traces:
         result.num_traces += 1
         result.num_steps += len(trace.steps)
-        _plan_trace(result, TraceRounds(trace, teachers, result.options, no_comparison))
+        _plan_trace(result, result.rounds(trace, no_comparison))
     return result
 
 
@@ -353,18 +395,22 @@ def _plan_trace(result: ReplayPlan, rounds: TraceRounds) -> None:
     for reason in rounds.exclusions():
         result.excluded[reason] = result.excluded.get(reason, 0) + 1
     result.panels.update(tuple(names) for names in ranks.values() if names)
+    result.askable[rounds.trace.trace_id] = rounds.num_askable
+    result.num_late += rounds.num_late
+    paid = rounds.pilot_ids
     for part in result.teachers:
         steps = [step for step in rounds.trace.steps if part.teacher.name in ranks.get(step.step_id, ())]
         if not steps:
             continue
         lane = _lane_of(rounds.prompts, steps, part.teacher, part.habits, with_answers=True)
         part.num_steps += len(steps)
+        part.num_pilot += sum(step.step_id in paid for step in steps)
         part.prompt_tokens += lane.prompt_tokens
         part.uncached += lane.uncached
         part.in_order += lane.in_order
         part.worst += lane.worst
         for place, share in enumerate(SHARES):
-            asked = [step for step in steps if share_of(step.step_id, "plan") < share]
+            asked = [step for step in steps if step.step_id not in paid and share_of(step.step_id, "plan") < share]
             part.prompts[place] += _lane_of(rounds.prompts, asked, part.teacher, part.habits).in_order
         result.smallest_lane = min(lane.need, result.smallest_lane or lane.need)
 

@@ -8,10 +8,9 @@ Running again with the same folder continues the run and pays for nothing twice.
 
 from __future__ import annotations
 
-import collections
+import contextlib
 import dataclasses
-import functools
-import itertools
+import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -20,24 +19,27 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from composer_hub import exits
-from composer_hub.money import Budget, cap_of, show_usd, to_usd
+from composer_hub.money import NANO, Budget, cap_of, show_usd, to_usd
 from composer_hub.output import plural
 from composer_hub.pairs.policy import PanelTeacher, Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.votes import VOTES_FILE, num_votes, save_votes
-from composer_hub.records import Trace
+from composer_hub.records import Trace, Vote, action_text
+from composer_hub.replay.answers import VOTED, action_of
 from composer_hub.replay.audit import note_usage
 from composer_hub.replay.cascade import AuditTally
-from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
-from composer_hub.replay.experience import Experience, ranked
-from composer_hub.replay.forecast import PILOT_STEPS, decided, needs_pilot, prepare
+from composer_hub.replay.collect import ReplayReport, check_endpoints, collect, traces_of
+from composer_hub.replay.facts import places
+from composer_hub.replay.forecast import Forecast, forecast, order_note, prepare
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
-from composer_hub.replay.planning import ReplayPlan, plan
+from composer_hub.replay.planning import DEAR, ReplayPlan
+from composer_hub.replay.providers import TeacherError
 from composer_hub.replay.teachers import Teacher
 
 LEDGER_FILE = VOTES_FILE
+PILOT_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,8 +48,6 @@ class ReplaySummary:
 
     folder: Path
     order: str
-    planned_order: str  # before the pilot, as `replay plan` names it
-    order_reason: str
     num_votes: int
     progress: ReplayProgress
     tally: AuditTally
@@ -60,8 +60,6 @@ class ReplaySummary:
         return {
             "run": str(self.folder),
             "order": self.order,
-            "planned_order": self.planned_order,
-            "order_reason": self.order_reason,
             "votes": self.num_votes,
             "traces": self.progress.num_traces,
             "steps": self.tally.num_steps,
@@ -74,7 +72,29 @@ class ReplaySummary:
             "audited_steps": self.tally.num_audited,
             "recall_of_pairs": self.tally.recall,
             "recall_interval": self.tally.recall_interval,
+            "too_dear_steps": self.tally.num_too_dear,
             "unanswered_steps": self.num_steps - (self.tally.num_steps - self.tally.num_unfinished),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """The answers to a few steps, their price, and the plan of the rest."""
+
+    folder: Path
+    answers: list[dict[str, Any]]  # one row per step: the student's action and those of the teachers
+    budget: Budget
+    forecast: Forecast
+    stopped: exits.Stopped | None
+
+    def as_row(self) -> dict[str, Any]:
+        """Return the figures that a command prints."""
+        return {
+            "run": str(self.folder),
+            "answers": self.answers,
+            "settled_usd": to_usd(self.budget.settled),
+            "ambiguous_usd": to_usd(self.budget.ambiguous),
+            **self.forecast.as_row(),
         }
 
 
@@ -87,7 +107,6 @@ def run(
     max_usd: float,
     change_cap: bool = False,
     buy_again: bool = False,
-    learn_from: Sequence[Path] = (),
     environ: Mapping[str, str] = os.environ,
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     on_note: Callable[[str], None] = lambda note: None,
@@ -95,60 +114,126 @@ def run(
     """Ask the teachers about the traces and write their votes to a folder.
 
     `max_usd` is the cap of the folder over all its processes and restarts. Give `traces` as a collection that can be
-    read more than once (a list, a `TraceFile`, `PublishedTraces`). `learn_from` are folders of earlier runs.
+    read more than once (a list, a `TraceFile`, `PublishedTraces`).
     """
-    options, folder, cap = options or ReplayOptions(), Path(folder), cap_of(max_usd)
+    options, folder = options or ReplayOptions(), Path(folder)
+    with _opened(traces, teachers, folder, options, max_usd, change_cap, buy_again, environ, on_note) as begun:
+        before, planned, ledger = begun
+        for note in (*planned.panel_notes(), order_note(planned)):
+            on_note(note)
+        report, stopped = ReplayReport(), None
+        _save_poll(folder, planned, before)
+        try:
+            votes = collect(
+                traces, planned.panel, ledger, planned.options, environ=environ, report=report,
+                on_progress=_with_total(on_progress, planned.num_expected), on_note=on_note, planned=planned,
+            )  # fmt: skip
+            save_votes(ledger.path, votes)
+        except exits.Stopped as stop:
+            stopped = stop
+        if report.tally.num_steps:
+            counts = _counts(report.tally, planned.num_traces, planned.num_steps)
+            _save_poll(folder, planned, before, counts=counts, limit=report.limit)
+        if report.tally.num_too_dear and report.limit:
+            on_note(
+                f"{plural(report.tally.num_too_dear, 'step')} were left where a pair would have cost more than about "
+                f"{show_usd(round(report.limit))} (--max-usd-per-pair; by default {DEAR} times the median so far)."
+            )
+        saved, budget = num_votes(ledger.path), ledger.budget()
+    return ReplaySummary(
+        folder, planned.options.order, saved, report.progress, report.tally, budget, planned.num_steps, stopped
+    )
+
+
+def pilot(
+    traces: Iterable[Trace],
+    teachers: Sequence[Teacher],
+    folder: str | Path,
+    options: ReplayOptions | None = None,
+    *,
+    max_usd: float,
+    num_steps: int = PILOT_STEPS,
+    change_cap: bool = False,
+    buy_again: bool = False,
+    environ: Mapping[str, str] = os.environ,
+    on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
+    on_note: Callable[[str], None] = lambda note: None,
+) -> Pilot:
+    """Ask every teacher about a few steps of several traces, and plan the rest by their answers.
+
+    A run in the same folder takes these answers and does not buy them again. `num_steps` counts in a new folder only.
+    """
+    options, folder = options or ReplayOptions(), Path(folder)
+    with _opened(traces, teachers, folder, options, max_usd, change_cap, buy_again, environ, on_note) as begun:
+        before, planned, ledger = begun
+        num_steps = before.pilot if before and before.pilot else num_steps
+        where = places(planned.askable, num_steps)
+        asking = dataclasses.replace(
+            planned, pilot=where, options=dataclasses.replace(options, order="all", audit=0.0, repeat=0.0)
+        )
+        report, votes, stopped = ReplayReport(), list[Vote](), None
+        _save_poll(folder, planned, before, pilot=num_steps)
+        try:
+            for vote in collect(
+                traces_of(traces, where), asking.panel, ledger, asking.options, environ=environ, report=report,
+                on_progress=_with_total(on_progress, num_steps * len(asking.panel)), on_note=on_note, planned=asking,
+                only_pilot=True,
+            ):  # fmt: skip
+                votes.append(vote)
+        except exits.Stopped as stop:
+            stopped = stop
+        save_votes(ledger.path, votes)
+        budget = ledger.budget()
+    rows = [row for trace in traces_of(traces, where) for row in _answer_rows(trace, votes)]
+    return Pilot(folder, rows, budget, forecast(traces, teachers, options, max_usd=max_usd, folder=folder), stopped)
+
+
+@contextlib.contextmanager
+def _opened(
+    traces: Iterable[Trace],
+    teachers: Sequence[Teacher],
+    folder: Path,
+    options: ReplayOptions,
+    max_usd: float,
+    change_cap: bool,
+    buy_again: bool,
+    environ: Mapping[str, str],
+    on_note: Callable[[str], None],
+) -> Iterator[tuple[Poll | None, ReplayPlan, Ledger]]:
+    """Give the poll before, the plan and the ledger of a folder, once nothing speaks against asking."""
+    cap = cap_of(max_usd)
     check_endpoints(teachers, options.own_endpoint)
-    before, undecided = prepare(traces, teachers, options, folder, learn_from)
-    undecided.check(cap)
-    announced, reason = decided(undecided, cap, before)
-    planned = announced
-    if planned.problem:
-        on_note(planned.problem)
+    if unlisted := next((teacher.unlisted for teacher in teachers if teacher.unlisted), ""):
+        raise TeacherError(unlisted)  # terms and context lengths are unknown
+    before, planned = prepare(traces, teachers, options, folder)
+    planned.check(cap)
     folder.mkdir(parents=True, exist_ok=True)
-    report, stopped = ReplayReport(), None
     with Ledger(folder / LEDGER_FILE, cap=cap, change_cap=change_cap) as ledger:
         if before and not buy_again:
             _check_settings(before, planned.panel, ledger)
         for note in price_changes(ledger, teachers):
             on_note(note)
         note_usage(teachers, ledger, environ)
-        try:
-            if not before and needs_pilot(undecided):
-                planned, reason = decided(_pilot(traces, undecided, ledger, environ), cap, before)
-            if (planned.options.order, planned.panel) != (announced.options.order, announced.panel):
-                before_pilot = ", ".join(teacher.name for teacher in announced.panel)
-                reason = (
-                    f"{reason} Before the first {PILOT_STEPS} steps, the plan was order {announced.options.order}; "
-                    f"teachers in turn: {before_pilot}."
-                )
-            on_note(reason)
-            save = functools.partial(_save_poll, folder, planned)
-            save(before.counts if before else None, before.experience if before else {})
-            votes = collect(
-                traces, planned.panel, ledger, planned.options,
-                environ=environ, report=report, on_progress=_with_total(on_progress, planned.num_expected),
-                on_note=on_note, planned=planned,
-            )  # fmt: skip
-            save_votes(ledger.path, votes)
-        except exits.Stopped as stop:
-            stopped = stop
-        counts = _counts(report.tally, planned.num_traces, planned.num_steps)
-        if report.tally.num_steps:
-            _save_poll(folder, planned, counts, report.experience.as_json())
-        saved, budget = num_votes(ledger.path), ledger.budget()
-    return ReplaySummary(
-        folder,
-        planned.options.order,
-        announced.options.order,
-        reason,
-        saved,
-        report.progress,
-        report.tally,
-        budget,
-        planned.num_steps,
-        stopped,
-    )
+        yield before, planned, ledger
+
+
+def _answer_rows(trace: Trace, votes: Sequence[Vote]) -> Iterator[dict[str, Any]]:
+    """Yield what the student did and what each teacher would have done, for the steps of a trace that were asked."""
+    for step in trace.steps:
+        answers = [vote for vote in votes if vote.step_id == step.step_id and not vote.excluded]
+        if answers:
+            yield {
+                "trace": trace.trace_id,
+                "step": step.index,
+                "student": action_text(trace.messages[step.action]),
+                "answers": {vote.teacher: _text_of(vote) if vote.status == VOTED else vote.status for vote in answers},
+                "usd": round(sum(vote.cost_usd for vote in answers), 6),
+            }
+
+
+def _text_of(vote: Vote) -> str:
+    action, _ = action_of(vote.answer)
+    return action_text(action)
 
 
 # ------------------------------------------------------------------------------------------------- before the questions
@@ -178,21 +263,13 @@ def _check_settings(before: Poll, teachers: Sequence[Teacher], ledger: Ledger) -
             )
 
 
-def _pilot(traces: Iterable[Trace], planned: ReplayPlan, ledger: Ledger, environ: Mapping[str, str]) -> ReplayPlan:
-    """Ask every teacher about the first steps of one trace, to rank them by the length of their answers."""
-    options = dataclasses.replace(planned.options, order="all", audit=0.0, repeat=0.0, min_entropy=None)
-    report = ReplayReport()
-    first = list(itertools.islice(traces, 1))
-    asked = collect(first, planned.panel, ledger, options, environ=environ, report=report, first_steps=PILOT_STEPS)
-    collections.deque(asked, maxlen=0)
-    learned = Experience(planned.experience.habits | report.experience.habits)
-    return plan(traces, ranked(planned.panel, learned), planned.options, experience=learned)
-
-
 # --------------------------------------------------------------------------------------------------- the run's record
 
 
-def _save_poll(folder: Path, planned: ReplayPlan, counts: PollCounts | None, experience: dict[str, Any]) -> None:
+def _save_poll(
+    folder: Path, planned: ReplayPlan, before: Poll | None, *, counts: PollCounts | None = None, pilot: int = 0,
+    limit: float | None = None,
+) -> None:  # fmt: skip
     options = planned.options
     Poll(
         options.order,
@@ -202,8 +279,9 @@ def _save_poll(folder: Path, planned: ReplayPlan, counts: PollCounts | None, exp
         options.repeat,
         options.min_entropy,
         tuple(_panel_teacher(teacher) for teacher in planned.panel),
-        counts,
-        experience,
+        counts or (before.counts if before else None),
+        pilot or (before.pilot if before else 0),
+        limit / NANO if limit is not None and limit < math.inf else options.max_usd_per_pair,
     ).write(folder)
 
 

@@ -21,7 +21,7 @@ from composer_hub.records import Vote
 from composer_hub.replay.cascade import TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, connections
 from composer_hub.replay.collect import Interrupted, ReplayReport, collect
-from composer_hub.replay.experience import Experience, Habits
+from composer_hub.replay.facts import Facts, Habits
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, listen, oracle_of, serving
 from composer_hub.replay.lanes import Clock, ReplayProgress, Scheduler
 from composer_hub.replay.ledger import CapReached, Ledger
@@ -44,8 +44,8 @@ def test_a_growing_trace_in_order_is_nine_tenths_cached_and_costs_a_quarter_of_a
     gathered = TeacherServer([dataclasses.replace(teacher, latency_s=3.0) for teacher in SCRIPTED])
     with serving(lanes) as url, Ledger(tmp_path / "ledger.sqlite", cap=100 * NANO) as ledger:
         panel = teachers_at(url, cache_min_tokens=256)
-        short = Experience({one.name: Habits(answers=1, output_tokens=40) for one in panel})
-        planned = plan([trace], panel, ALL, experience=short)
+        short = Facts({one.name: Habits(answers=1, output_tokens=40) for one in panel})
+        planned = plan([trace], panel, ALL, facts=short)
         assert len(list(collect([trace], panel, ledger, ALL, compare=compare, environ={}))) == 150
 
     async def all_at_once(url: str) -> None:
@@ -144,8 +144,8 @@ def test_under_a_cap_traces_are_finished_one_after_the_other_and_the_pairs_are_w
         report = ReplayReport()
         with serving(server) as url, Ledger(tmp_path / f"{folder}.sqlite", cap=cap) as ledger:
             panel = teachers_at(url)
-            short = Experience({one.name: Habits(answers=1, output_tokens=40) for one in panel})
-            planned = plan(traces, panel, options, experience=short)
+            short = Facts({one.name: Habits(answers=1, output_tokens=40) for one in panel})
+            planned = plan(traces, panel, options, facts=short)
             with contextlib.suppress(exits.Stopped):
                 list(collect(traces, panel, ledger, options, compare=compare, planned=planned, report=report))
             assert ledger.budget().settled == server.billed <= cap
@@ -163,8 +163,8 @@ def test_a_trace_that_the_cap_cannot_finish_waits_for_the_others_and_gets_what_t
     server, votes = TeacherServer(), list[Vote]()
     with serving(server) as url:
         panel = teachers_at(url)
-        short = Experience({one.name: Habits(answers=1, output_tokens=40) for one in panel})
-        planned = plan(traces, panel, ALL, experience=short)
+        short = Facts({one.name: Habits(answers=1, output_tokens=40) for one in panel})
+        planned = plan(traces, panel, ALL, facts=short)
         whole = [planned.estimate(TraceRounds(trace, panel, ALL, compare)).cost for trace in traces]
         cap = round(1.5 * sum(whole[1:]))
         assert sum(whole[1:]) < cap < whole[0]
