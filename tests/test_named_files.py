@@ -18,7 +18,6 @@ from composer_hub.jobs.inputs import _config
 from composer_hub.named_files import encoding_of, problem_of, text_of
 from composer_hub.pairs import read_verdicts
 from composer_hub.redact import dotenv_secrets
-from composer_hub.replay import read_entropy
 from composer_hub.replay.teachers import read_file
 from composer_hub.train.presets import read_config
 
@@ -32,7 +31,6 @@ WRITERS: dict[str, Callable[[str], bytes]] = {
 }
 READERS: dict[str, tuple[Callable[[Path], Any], str]] = {
     "--deny": (read_denied, "t1\nt2  # é\n"),
-    "--entropy": (read_entropy, '{"step_id": "é", "entropy": 2}\n{"step_id": "b", "entropy": 1}\n'),
     "--env-file": (lambda path: dotenv_secrets([path]), "# é\nAPI_KEY=xK83hdTq0Zp51mWvNb2c\n"),
     "--teachers-file": (read_file, "teachers:\n- at: http://localhost:1#é\n"),
     "--verdicts": (lambda path: list(read_verdicts(path)), '{"pair_id": "a", "verdict": "accept", "reviewer": "é"}\n'),

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from composer_hub.cli.entropy import entropy
 from composer_hub.cli.main import format_option
 from composer_hub.cli.plan import FOLDER, buy_pilot, pilot_options, plan, shown
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
@@ -28,7 +27,6 @@ def replay() -> None:
     """Ask several teachers what they would have done at each step of recorded traces."""
 
 
-replay.add_command(entropy)
 replay.add_command(plan)
 
 

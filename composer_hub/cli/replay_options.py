@@ -98,32 +98,17 @@ def replay_options(command: Command) -> Command:
         policy_changes: dict[str, Any],
         audit: float,
         repeat: float,
-        entropy: Path | None,
-        entropy_top: float | None,
         patience: str,
         max_usd_per_pair: float | None,
         i_own_this_endpoint: bool = False,
         **kwargs: Any,
     ) -> Any:
         from composer_hub.pairs.policy import Policy
-        from composer_hub.replay import ReplayOptions, min_entropy_of, read_entropy
+        from composer_hub.replay import ReplayOptions
 
-        known = read_entropy(entropy) if entropy else {}
-        if entropy_top and not known:
-            raise exits.UsageError("--entropy-top needs --entropy FILE.")
-        least = min_entropy_of(known, entropy_top) if entropy_top else None
         policy = Policy(**policy_changes)
-        options = ReplayOptions(
-            order,
-            policy,
-            audit,
-            repeat,
-            known,
-            least,
-            i_own_this_endpoint,
-            seconds_of(patience, "--patience"),
-            max_usd_per_pair,
-        )
+        waiting = seconds_of(patience, "--patience")
+        options = ReplayOptions(order, policy, audit, repeat, i_own_this_endpoint, waiting, max_usd_per_pair)
         return command(*args, options=options, **kwargs)
 
     return with_options(
@@ -140,9 +125,6 @@ def replay_options(command: Command) -> Command:
                      help="Share of steps on which the first teacher is asked twice."),
         click.option("--patience", default="10m", show_default=True, metavar="10m",
                      help="Time to wait for a server that cannot be reached."),
-        click.option("--entropy", type=FILE, help="JSONL of {step_id, entropy} of the student."),
-        click.option("--entropy-top", type=click.FloatRange(0, 1, min_open=True),
-                     help="Share of steps to ask about, highest entropy first."),
     )  # fmt: skip
 
 

@@ -112,10 +112,9 @@ def _origin_warning(panel: Sequence[PanelTeacher]) -> Iterator[str]:
 
 
 def _order_text(poll: Poll) -> str:
-    gate = f" Steps with a student's entropy below {poll.min_entropy:.3g} were left out." if poll.min_entropy else ""
     return (
         f"{code(poll.order)}; {poll.audit:.0%} of the steps were asked of every teacher (audit), {poll.repeat:.0%} "
-        f"twice of the first (repeat).{gate}"
+        f"twice of the first (repeat)."
     )
 
 

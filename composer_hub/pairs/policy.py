@@ -104,7 +104,7 @@ class PollCounts:
     num_traces: int = 0
     num_steps: int = 0  # of all traces of the run, asked about or not
     num_answered: int = 0  # steps about which nothing is left to ask
-    num_stopped_early: int = 0  # steps that the order or the entropy gate ended before every teacher was asked
+    num_stopped_early: int = 0  # steps that the order ended before every teacher was asked
     num_audited: int = 0  # of those, steps that were asked in full
     num_missed: int = 0  # of the audited ones, steps with a pair that the order would have missed
     recall: float | None = None  # share of the pairs that the order finds
@@ -121,7 +121,6 @@ class Poll:
     policy: Policy = Policy()
     audit: float = 0.0  # share of the steps asked in full
     repeat: float = 0.0  # share of the steps on which the first teacher is asked twice
-    min_entropy: float | None = None  # of the student's entropy: steps below were left out
     panel: tuple[PanelTeacher, ...] = ()
     counts: PollCounts | None = None
     pilot: int = 0  # steps that were asked of every teacher before the rest was bought

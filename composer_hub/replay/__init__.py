@@ -14,7 +14,7 @@ from composer_hub.replay.forecast import Forecast, forecast
 from composer_hub.replay.judging import critic_of, judge_of, paid_model
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import CapReached, Ledger, LedgerError
-from composer_hub.replay.options import ORDERS, ReplayOptions, min_entropy_of, read_entropy
+from composer_hub.replay.options import ORDERS, ReplayOptions
 from composer_hub.replay.planning import ReplayPlan, TeacherShare, plan
 from composer_hub.replay.prices import PriceError
 from composer_hub.replay.providers import PROVIDERS, Provider, TeacherError
@@ -53,12 +53,10 @@ __all__ = [
     "forecast",
     "judge_of",
     "key_of",
-    "min_entropy_of",
     "paid_model",
     "pilot",
     "plan",
     "purchase_of",
-    "read_entropy",
     "run",
     "status",
 ]

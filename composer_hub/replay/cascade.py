@@ -79,7 +79,6 @@ class _State:
     excluded: dict[str, str]  # teacher -> reason for not asking it
     drawn: bool  # for the audit
     in_full: bool = False  # a step of the pilot
-    gated: bool = False  # the entropy gate leaves the step out
     late: bool = False  # it is in the last part of its trace
     worth: dict[int, bool] = field(default_factory=dict)  # answers so far -> whether one more is worth its price
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
@@ -100,7 +99,7 @@ class AuditTally:
 
     num_steps: int = 0
     num_pairs: int = 0
-    num_stopped_early: int = 0  # steps that the cascade or the entropy gate ended early
+    num_stopped_early: int = 0  # steps that the order ended early
     num_audited: int = 0  # of those, steps that the audit asked in full
     num_missed: int = 0  # of the audited steps, those with a pair
 
@@ -134,8 +133,8 @@ class AuditTally:
         return self
 
 
-IsWorth = Callable[["TraceRounds", Step, Codes, Sequence[Teacher]], bool]
-"""(rounds, step, codes so far, teachers left) -> whether a pair there is worth what it is expected to cost."""
+IsWorth = Callable[["TraceRounds", Step, Codes, Sequence[Teacher], bool], bool]
+"""(rounds, step, codes so far, teachers left, whether its price counts) -> whether a pair there is worth it."""
 
 
 class TraceRounds:
@@ -153,7 +152,7 @@ class TraceRounds:
     ) -> None:
         """`in_full` are the places of the pilot's steps among those that may be asked about."""
         self.trace, self.options, self._compare = trace, options, compare
-        self.is_worth: IsWorth = lambda rounds, step, codes, teachers: True
+        self.is_worth: IsWorth = lambda *_: True
         self._inclusion = pilot_share + (1 - pilot_share) * options.audit
         self.teachers = {teacher.name: teacher for teacher in teachers}
         self.prompts = Prompts(trace)
@@ -183,11 +182,7 @@ class TraceRounds:
 
     def ranks(self) -> dict[str, list[str]]:
         """Return the names of the teachers that may be asked about each step, cheapest first."""
-        return {
-            step_id: [teacher.name for teacher in state.eligible]
-            for step_id, state in self._all.items()
-            if not state.gated or state.audited
-        }
+        return {step_id: [teacher.name for teacher in state.eligible] for step_id, state in self._all.items()}
 
     def keep_first(self, num_steps: int | None) -> None:
         """Ask only about the first steps that a teacher may be asked about; None: about all of them again."""
@@ -272,12 +267,10 @@ class TraceRounds:
         excluded = {t.name: why for t in teachers if (why := self._exclusion(step, t, num_bytes))}
         eligible = tuple(teacher for teacher in teachers if teacher.name not in excluded)
         drawn = share_of(step.step_id, "audit") < self.options.audit
-        least = self.options.min_entropy
-        gated = least is not None and self.options.entropy.get(step.step_id, least) < least
-        return _State(step, eligible, excluded, drawn, gated=gated, late=is_late(step.index, len(self.trace.steps)))
+        return _State(step, eligible, excluded, drawn, late=is_late(step.index, len(self.trace.steps)))
 
     def _askable(self) -> Iterator[_State]:
-        return (state for state in self._all.values() if state.eligible and not state.gated)
+        return (state for state in self._all.values() if state.eligible)
 
     def _exclusion(self, step: Step, teacher: Teacher, num_bytes: int) -> str:
         if step.failed_by_provider:
@@ -298,7 +291,7 @@ class TraceRounds:
     def _next(self, state: _State) -> tuple[Teacher, ...]:
         codes = self._codes(state)
         unasked = state.eligible[len(codes) :]
-        num = 0 if state.gated else self._num_next(state, codes, len(unasked))
+        num = self._num_next(state, codes, len(unasked))
         if not num and state.audited:
             # One after the other, so that the questions of the audit join the lanes of the order.
             num = len(unasked) if self.options.order == "all" else 1
@@ -309,21 +302,19 @@ class TraceRounds:
         if num and self.options.order == AUTO:
             at = len(codes)
             if at not in state.worth:  # decided once: a price that moves must not change what was asked
-                state.worth[at] = self.is_worth(self, state.step, codes, state.eligible[at:])
+                state.worth[at] = self.is_worth(self, state.step, codes, state.eligible[at:], not state.audited)
             return num if state.worth[at] else 0
         return num
 
     def _num_by_order(self, state: _State) -> int:
         """Return how many teachers the order asks; the others were asked by the audit or the pilot."""
-        if state.gated:
-            return 0
         missing = len(state.eligible) - len(self._codes(state))
         return num_asked(lambda codes, left: self._num_next(state, codes, left + missing), self._codes(state))
 
     def _stops_early(self, state: _State) -> bool:
         num = self._num_by_order(state)
         rest = len(state.eligible) - num
-        return state.gated or is_open(self._codes(state)[:num], rest, self.options.agreement)
+        return is_open(self._codes(state)[:num], rest, self.options.agreement)
 
     def _codes(self, state: _State) -> Codes:
         """Return the codes of the teachers asked so far, which are the first ones in order."""

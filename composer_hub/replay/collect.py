@@ -17,21 +17,22 @@ import threading
 from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from composer_hub import exits
 from composer_hub.records import Trace, Vote
 from composer_hub.replay.cascade import AuditTally, Compare, TraceRounds
 from composer_hub.replay.client import Client, connections
 from composer_hub.replay.comparison import by_normal_form
-from composer_hub.replay.facts import Places
 from composer_hub.replay.lanes import Clock, ReplayProgress, Scheduler
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.market import Market
-from composer_hub.replay.options import AUTO, ReplayOptions
-from composer_hub.replay.planning import ReplayPlan
+from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.purse import Purse
 from composer_hub.replay.teachers import Teacher, key_of
+
+if TYPE_CHECKING:
+    from composer_hub.replay.market import Market
+    from composer_hub.replay.planning import ReplayPlan
 
 T = TypeVar("T")
 
@@ -48,7 +49,6 @@ class ReplayReport:
 
     tally: AuditTally = field(default_factory=AuditTally)
     progress: ReplayProgress = field(default_factory=ReplayProgress)
-    limit: float | None = None  # nano-dollars that a further pair may cost under `auto`
 
 
 def collect(
@@ -62,6 +62,7 @@ def collect(
     on_progress: Callable[[ReplayProgress], None] = lambda progress: None,
     on_note: Callable[[str], None] = lambda note: None,
     planned: ReplayPlan | None = None,
+    market: Market | None = None,
     only_pilot: bool = False,
     report: ReplayReport | None = None,
     clock: Clock | None = None,
@@ -69,13 +70,12 @@ def collect(
 ) -> Iterator[Vote]:
     """Ask the teachers about the traces and yield their votes; raise `Stopped` if questions are left.
 
-    With `planned`, traces are opened only if the cap is likely to pay for all of their rounds, and `auto` asks for a
-    further pair only if it is worth its price; `only_pilot` asks about the steps of its pilot. Nothing is asked while
-    the caller holds a vote. The first Ctrl-C waits for the calls in flight, the second does not.
+    With `planned`, traces are opened only if the cap is likely to pay for all of their rounds; `only_pilot` asks about
+    the steps of its pilot. With `market`, `auto` asks for a further pair only if it is worth its price. Nothing is
+    asked while the caller holds a vote. The first Ctrl-C waits for the calls in flight, the second does not.
     """
     options, report = options or ReplayOptions(), report or ReplayReport()
     check_endpoints(teachers, options.own_endpoint)
-    market = Market(planned, ledger) if planned and options.order == AUTO else None
 
     def todo() -> Iterator[TraceRounds]:
         for trace in map(functools.partial(checked, own_endpoint=options.own_endpoint), traces):
@@ -109,8 +109,6 @@ def collect(
                 except StopAsyncIteration:
                     return
                 yield from votes
-                if market:
-                    report.limit = market.limit
         finally:
             run(stream.aclose())
             loop.close()
@@ -186,11 +184,6 @@ def _raise_if_stopped(scheduler: Scheduler, teachers: Sequence[Teacher], ledger:
         raise exits.Stopped(f"Teacher {' Teacher '.join(stopped)} Paid answers are kept; {ledger.budget()}.")
     if scheduler.cap_reached:
         raise scheduler.cap_reached
-
-
-def traces_of(traces: Iterable[Trace], places: Places) -> Iterator[Trace]:
-    """Yield the traces that have steps in a pilot."""
-    return (trace for trace in traces if trace.trace_id in places)
 
 
 def check_endpoints(teachers: Sequence[Teacher], own_endpoint: bool) -> None:

@@ -7,12 +7,11 @@ places of these steps, the ledger. Out: `Facts`. They are read from the stored a
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from composer_hub.records import Trace
 from composer_hub.replay.answers import TeacherAnswer
-from composer_hub.replay.cascade import TraceRounds, outcome_of
-from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.orders import Codes, canonical
 from composer_hub.replay.prompts import BYTES_PER_TOKEN, Counted, Prompt
 from composer_hub.replay.teachers import Teacher
@@ -81,13 +80,23 @@ class Facts:
     def num_steps(self) -> int:
         return self.lines.total()
 
-    def seen(self, panel: Sequence[str]) -> dict[Codes, int]:
-        """Return the codes of these teachers, in this order, at the steps that all of them were asked about."""
+    def lines_of(self, panel: Sequence[str]) -> dict[Codes, float]:
+        """Return the codes of these teachers, in this order, at the steps that all answered; else what is assumed."""
         found: Counter[Codes] = Counter()
         for (names, codes), count in self.lines.items():
             if set(panel) <= set(names):
                 found[canonical(tuple(codes[names.index(name)] for name in panel))] += count
-        return dict(found)
+        return {codes: float(count) for codes, count in found.items()} or assumed(len(panel))
+
+
+def assumed(num_teachers: int) -> dict[Codes, float]:
+    """Return lines of codes for teachers that were never asked: they repeat the student, agree, or differ at first."""
+    return {
+        (-1,) * num_teachers: 6.0,
+        (1,) * num_teachers: 2.0,
+        tuple(range(1, num_teachers + 1)): 1.0,
+        (1, 2, *(1,) * (num_teachers - 2))[:num_teachers]: 1.0,
+    }
 
 
 def places(num_steps: Mapping[str, int], num: int) -> Places:
@@ -112,22 +121,6 @@ def places(num_steps: Mapping[str, int], num: int) -> Places:
     return {trace_id: frozenset(found) for trace_id, found in of_trace.items()}
 
 
-def learn(rounds: Iterable[TraceRounds], ledger: Ledger) -> Facts:
-    """Read the stored answers to the steps that some rounds ask of every teacher."""
-    facts = Facts()
-    for one in rounds:
-        one.keep_full()
-        before: dict[str, Counted] = {}
-        for teacher, ask, question in one.questions():
-            if (stored := ledger.lookup(question.key)) is None:
-                continue
-            facts.spent[teacher.name] = facts.spent.get(teacher.name, 0) + stored.cost
-            outcome = outcome_of(stored, teacher, one.known_tools)
-            one.record(teacher.name, ask, outcome)
-            if outcome.answer and outcome.answer.counted.prompt_tokens:
-                prompt = one.prompts.of(ask.step)
-                habits = facts.habits.setdefault(teacher.name, Habits())
-                habits.add(outcome.answer, teacher, prompt, before.get(teacher.name))
-                before[teacher.name] = Counted(prompt.positions, outcome.answer.counted.prompt_tokens)
-        facts.lines += one.tally().full
-    return facts
+def traces_of(traces: Iterable[Trace], places: Places) -> Iterator[Trace]:
+    """Yield the traces that have steps in a pilot."""
+    return (trace for trace in traces if trace.trace_id in places)

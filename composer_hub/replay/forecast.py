@@ -12,12 +12,13 @@ from composer_hub.money import cap_of, show_usd, to_usd
 from composer_hub.pairs.policy import POLL_FILE, Poll
 from composer_hub.pairs.votes import VOTES_FILE
 from composer_hub.records import Trace
-from composer_hub.replay.collect import traces_of
+from composer_hub.replay.cascade import TraceRounds, outcome_of
 from composer_hub.replay.comparison import by_normal_form
-from composer_hub.replay.facts import Facts, Places, learn, places
+from composer_hub.replay.facts import Facts, Habits, Places, places, traces_of
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import AUTO, ORDERS, ReplayOptions
 from composer_hub.replay.planning import ReplayPlan, plan
+from composer_hub.replay.prompts import Counted
 from composer_hub.replay.teachers import Teacher
 
 
@@ -82,7 +83,7 @@ def by_pilot(
     """Return a plan by the answers to the steps of a pilot."""
     asked = dataclasses.replace(unknown, pilot=pilot)
     with Ledger(folder / VOTES_FILE) as ledger:
-        facts = learn((asked.rounds(trace, by_normal_form) for trace in traces_of(traces, pilot)), ledger)
+        facts = _learned((asked.rounds(trace, by_normal_form) for trace in traces_of(traces, pilot)), ledger)
     panel = _ranked(unknown.panel, facts, before)
     return plan(traces, panel, unknown.options, facts=facts, pilot=pilot)
 
@@ -104,3 +105,24 @@ def _ranked(teachers: Iterable[Teacher], facts: Facts, before: Poll | None) -> l
         one.price.typical(min(one.max_tokens, facts.of(one.name).mean_output)),
         one.name,
     ))  # fmt: skip
+
+
+def _learned(rounds: Iterable[TraceRounds], ledger: Ledger) -> Facts:
+    """Read the stored answers to the steps that some rounds ask of every teacher."""
+    facts = Facts()
+    for one in rounds:
+        one.keep_full()
+        before: dict[str, Counted] = {}
+        for teacher, ask, question in one.questions():
+            if (stored := ledger.lookup(question.key)) is None:
+                continue
+            facts.spent[teacher.name] = facts.spent.get(teacher.name, 0) + stored.cost
+            outcome = outcome_of(stored, teacher, one.known_tools)
+            one.record(teacher.name, ask, outcome)
+            if outcome.answer and outcome.answer.counted.prompt_tokens:
+                prompt = one.prompts.of(ask.step)
+                habits = facts.habits.setdefault(teacher.name, Habits())
+                habits.add(outcome.answer, teacher, prompt, before.get(teacher.name))
+                before[teacher.name] = Counted(prompt.positions, outcome.answer.counted.prompt_tokens)
+        facts.lines += one.tally().full
+    return facts

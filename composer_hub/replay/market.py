@@ -19,7 +19,7 @@ from composer_hub.replay.options import AUTO
 from composer_hub.replay.orders import Codes
 from composer_hub.replay.planning import DEAR, ReplayPlan
 from composer_hub.replay.teachers import Teacher
-from composer_hub.replay.worth import after, known_lines
+from composer_hub.replay.worth import after
 
 
 class Market:
@@ -29,9 +29,7 @@ class Market:
         self._planned, self._ledger = planned, ledger
         self._prices: list[float] = []  # one per pair, in finished traces
         self._without_pair = 0  # nano-dollars of the traces since the last pair
-        self._num_pairs = self._num_foreseen = (
-            1.0  # in finished traces, and by the chances
-        )
+        self._num_pairs = self._num_foreseen = 1.0  # in finished traces, and by the chances
 
     @property
     def limit(self) -> float:
@@ -54,17 +52,24 @@ class Market:
             self._prices += [self._without_pair / tally.num_pairs] * tally.num_pairs
             self._without_pair = 0
 
-    def is_worth(self, rounds: TraceRounds, step: Step, codes: Codes, teachers: Sequence[Teacher]) -> bool:
-        """Return whether the open questions of a step are worth what they are expected to cost."""
+    def is_worth(
+        self, rounds: TraceRounds, step: Step, codes: Codes, teachers: Sequence[Teacher], priced: bool
+    ) -> bool:
+        """Return whether the open questions of a step are worth what they are expected to cost.
+
+        Where every teacher is asked anyway (not `priced`), only the chance of a pair counts.
+        """
         chance, asked = after(self._lines(rounds.panel_of(step)), codes, self._planned.options.agreement)
+        if not priced:
+            return chance > 0
         chance *= self._num_pairs / self._num_foreseen
         costs = (self._planned.question(rounds, step, teacher) for teacher in teachers)
         price = sum(share * cost for share, cost in zip(asked, costs, strict=True)) / chance if chance else math.inf
         # An answer that is paid for costs nothing.
-        return (price <= self.limit and chance > 0) or self._is_paid(rounds, step, teachers[0])
+        return (chance > 0 and price <= self.limit) or self._is_paid(rounds, step, teachers[0])
 
     def _lines(self, panel: Sequence[str]) -> Mapping[Codes, float]:
-        return known_lines(self._planned.facts, panel)
+        return self._planned.facts.lines_of(panel)
 
     def _is_paid(self, rounds: TraceRounds, step: Step, teacher: Teacher) -> bool:
         return self._ledger.lookup(rounds.question(teacher, Ask(step)).key) is not None

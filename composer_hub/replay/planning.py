@@ -29,7 +29,7 @@ from composer_hub.replay.orders import Codes, has_pair, num_asked, num_next
 from composer_hub.replay.prompts import Prompts
 from composer_hub.replay.purse import Estimate
 from composer_hub.replay.teachers import Teacher, unlisted_notes
-from composer_hub.replay.worth import after, known_lines
+from composer_hub.replay.worth import after
 
 SHARES = (0.1, 0.25, 0.5, 1.0)
 """Shares of a lane's steps for which its cost is computed; between them it is interpolated."""
@@ -266,7 +266,7 @@ class ReplayPlan:
         return {}
 
     def _order(self, name: str) -> OrderPlan:
-        lines = {panel: known_lines(self.facts, panel) for panel in self.panels}
+        lines = {panel: self.facts.lines_of(panel) for panel in self.panels}
         shares, pairs = self._play(name, lines)
         cost = float(self._cost(shares))
         if self.is_known:
@@ -316,7 +316,7 @@ class ReplayPlan:
         if order != AUTO:
             return lambda codes, left: num_next(order, codes, left, policy, late=late)
         parts = {part.teacher.name: part.mean_question() for part in self.teachers}
-        lines = known_lines(self.facts, panel)
+        lines = self.facts.lines_of(panel)
 
         def price(codes: Codes) -> float:
             chance, asked = after(lines, codes, policy)

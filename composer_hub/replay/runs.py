@@ -28,12 +28,13 @@ from composer_hub.records import Trace, Vote, action_text
 from composer_hub.replay.answers import VOTED, action_of
 from composer_hub.replay.audit import note_usage
 from composer_hub.replay.cascade import AuditTally
-from composer_hub.replay.collect import ReplayReport, check_endpoints, collect, traces_of
-from composer_hub.replay.facts import places
+from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
+from composer_hub.replay.facts import places, traces_of
 from composer_hub.replay.forecast import Forecast, forecast, order_note, prepare
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger
-from composer_hub.replay.options import ReplayOptions
+from composer_hub.replay.market import Market
+from composer_hub.replay.options import AUTO, ReplayOptions
 from composer_hub.replay.planning import DEAR, ReplayPlan
 from composer_hub.replay.providers import TeacherError
 from composer_hub.replay.teachers import Teacher
@@ -122,22 +123,24 @@ def run(
         for note in (*planned.panel_notes(), order_note(planned)):
             on_note(note)
         report, stopped = ReplayReport(), None
+        market = Market(planned, ledger) if planned.options.order == AUTO else None
         _save_poll(folder, planned, before)
         try:
             votes = collect(
                 traces, planned.panel, ledger, planned.options, environ=environ, report=report,
-                on_progress=_with_total(on_progress, planned.num_expected), on_note=on_note, planned=planned,
+                on_progress=_with_total(on_progress, planned.num_expected), on_note=on_note,
+                planned=planned, market=market,
             )  # fmt: skip
             save_votes(ledger.path, votes)
         except exits.Stopped as stop:
             stopped = stop
         if report.tally.num_steps:
             counts = _counts(report.tally, planned.num_traces, planned.num_steps)
-            _save_poll(folder, planned, before, counts=counts, limit=report.limit)
-        if report.tally.num_too_dear and report.limit:
+            _save_poll(folder, planned, before, counts=counts, limit=market.limit if market else None)
+        if market and report.tally.num_too_dear and market.limit < math.inf:
             on_note(
                 f"{plural(report.tally.num_too_dear, 'step')} were left where a pair would have cost more than about "
-                f"{show_usd(round(report.limit))} (--max-usd-per-pair; by default {DEAR} times the median so far)."
+                f"{show_usd(round(market.limit))} (--max-usd-per-pair; by default {DEAR} times the median so far)."
             )
         saved, budget = num_votes(ledger.path), ledger.budget()
     return ReplaySummary(
@@ -277,7 +280,6 @@ def _save_poll(
         options.agreement,
         options.audit,
         options.repeat,
-        options.min_entropy,
         tuple(_panel_teacher(teacher) for teacher in planned.panel),
         counts or (before.counts if before else None),
         pilot or (before.pilot if before else 0),

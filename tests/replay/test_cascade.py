@@ -187,17 +187,6 @@ def test_a_prompt_that_does_not_fit_a_teacher_or_the_window_is_left_out_with_its
     assert ("dear", "over_prompt_window") in reasons
 
 
-def test_the_entropy_gate_asks_only_above_its_threshold_and_audits_the_rest() -> None:
-    trace = trace_of(100)
-    entropy = {step.step_id: float(step.index) for step in trace.steps}
-    options = ReplayOptions(order="all", repeat=0, audit=0.2, entropy=entropy, min_entropy=60.0)
-    run = play(trace, options, draw(trace, random.Random(2)))
-    steps = {vote.index for vote in run.votes()}
-    assert set(range(60, 100)) < steps
-    assert 5 <= len(steps & set(range(60))) <= 20
-    assert run.tally().recall is not None
-
-
 def test_the_first_teacher_is_asked_twice_on_the_sampled_share_of_steps() -> None:
     trace = trace_of(300)
     run = play(trace, ReplayOptions(order="all", repeat=0.1), draw(trace, random.Random(3)))

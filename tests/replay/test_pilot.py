@@ -20,7 +20,7 @@ from composer_hub.replay import ORDERS, ReplayOptions, ReplaySummary, fake, fore
 from composer_hub.replay.facts import Facts, places
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
-from composer_hub.replay.worth import after, known_lines
+from composer_hub.replay.worth import after
 from tests.replay.sample import teachers_at, trace_of
 
 
@@ -135,10 +135,10 @@ def test_the_chance_of_a_pair_follows_from_the_answers_of_the_pilot() -> None:
     lines = Counter({(("a", "b", "c"), codes): count for codes, count in {
         (-1, -1, -1): 12, (-1, 1, 1): 2, (1, 1, 1): 4, (1, 2, 1): 2,
     }.items()})  # fmt: skip
-    known = known_lines(Facts(lines=lines), ["a", "b", "c"])
-    assert after(known, (), Policy()) == (8 / 20, [1.0, 1.0, pytest.approx(4 / 20)])
+    known = Facts(lines=lines).lines_of(["a", "b", "c"])
+    assert after(known, (), Policy()) == (8.5 / 21, [1.0, 1.0, pytest.approx(4 / 20)])
     assert after(known, (-1,), Policy()) == (2 / 14, [1.0, pytest.approx(2 / 14)])
-    assert after(known, (1, 2), Policy()) == (1.0, [1.0])
+    assert after(known, (1, 2), Policy()) == (2.5 / 3, [1.0])
     assert after(known, (0,), Policy())[0] == 0.5
     assert after(known, (-1, 0), Policy())[0] == 0
 

@@ -130,7 +130,6 @@ def test_the_file_of_teachers_init_gives_a_plan_without_keys_and_network(
     (["--max-usd", "-1"], exits.USAGE, "not an amount"),
     ([], exits.USAGE, "--max-usd"),
     (["--max-usd", "1", "--price", "other=1/2"], exits.USAGE, "No teacher is called"),
-    (["--max-usd", "1", "--entropy-top", "0.4"], exits.USAGE, "needs --entropy"),
     (["--max-usd", "1", "--teachers", ""], exits.USAGE, "No teachers"),
 ])  # fmt: skip
 def test_a_run_that_cannot_start_names_the_reason(
