@@ -134,7 +134,7 @@ def report_against_bill(traces: Sequence[Trace], order: str, cap: float, folder:
     with serving(server) as url:
         specs = [{"at": f"{url}#{name}", "cache_key": "session_id", "max_tokens": 400} for name in server.teachers]
         teachers = resolve(specs, list_models=fetch_models, environ={})
-        planned = forecast(traces, teachers, options, max_usd=1000)
+        planned = pilot(traces, teachers, folder, options, max_usd=cap).forecast
         summary = run(traces, teachers, folder, options, max_usd=cap)
         # Lost answers are ambiguous until they are looked up.
         audit(folder, teachers, own_key=True)
@@ -158,7 +158,7 @@ def report_against_bill(traces: Sequence[Trace], order: str, cap: float, folder:
         "report_usd": round(rows["usd", ""] or 0.0, 4),
         "retried_usd": round(rows["usd_retried", ""] or 0.0, 4),
         "bill_usd": round(server.billed / NANO, 4),
-        "planned_usd": [round(one, 4) for one in (expected["expected_usd"], *expected["usd_range"])],
+        "planned_usd": [expected["expected_usd"], *expected["usd_range"]],
         "planned_pairs": [expected["expected_pairs"], *expected["pairs_range"]],
         "same_to_the_cent": abs((rows["usd", ""] or 0.0) - server.billed / NANO) < 0.005
         and all(abs((usd or 0.0) - server.bills[name].cost / NANO) < 0.005 for name, usd in by_teacher.items()),

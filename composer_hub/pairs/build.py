@@ -25,7 +25,7 @@ from composer_hub.shards import Plans, Sharding
 class PairSet:
     """Pairs, the votes they come from, and the counts for their report. Pairs and counts per step are on disk."""
 
-    policy: Policy
+    policy: Policy | None  # None: the student's own repairs, without votes
     options: PairOptions
     votes: Votes
     pairs: SpooledPairs = field(default_factory=SpooledPairs)
@@ -92,7 +92,7 @@ def make(
 def make_repairs(traces: Iterable[Trace] | Version, options: PairOptions | None = None) -> PairSet:
     """Turn the failures that a student repaired itself into pairs: without teachers, without dollars."""
     options = options or PairOptions()
-    made, seen = PairSet(options.policy or Policy(), options, GivenVotes([])), set[bytes]()
+    made, seen = PairSet(None, options, GivenVotes([])), set[bytes]()
     for part in repair_parts(traces.records(Trace, "traces") if isinstance(traces, Version) else traces, options):
         made._add(part, seen)
     return made

@@ -39,11 +39,13 @@ def example(outlines: Iterable[Pair], pairs: Iterable[Pair]) -> str:
         return ""
     tail = pair.prompt[-1:]
     parts = [("The prompt ends with", "\n\n".join(f"[{one.role}] {words_of(one)}" for one in tail))]
-    parts += [("`rejected`, the student", _calls(pair.rejected)), ("`chosen`, the teachers", _calls(pair.chosen))]
+    better = "the teachers" if pair.teachers else "the student, later"
+    parts += [("`rejected`, the student", _calls(pair.rejected)), (f"`chosen`, {better}", _calls(pair.chosen))]
     shown = "\n\n".join(f"{title}:\n\n{fenced(text)}" for title, text in parts)
     names = ", ".join(code(name) for name in pair.teachers)
+    votes = f"Votes: {pair.num_agree} of {pair.num_votes} teachers agree ({names}). " if names else ""
     return (
-        f"{shown}\n\nVotes: {pair.num_agree} of {pair.num_votes} teachers agree ({names}). Step {pair.index + 1} of "
+        f"{shown}\n\n{votes}Step {pair.index + 1} of "
         f"{pair.num_steps} of a session of {code(pair.source_model or 'an unknown model')}."
     )
 

@@ -33,6 +33,11 @@ from composer_hub.records import MARKER, Pair
 if TYPE_CHECKING:
     from composer_hub.pairs.build import PairSet
 
+OWN_REPAIRS = (
+    "No teacher was asked. A call of the student failed by its own fault, and a later call of its own proves what was "
+    "right: the environment names what is wrong, the later call lacks it and is otherwise alike, and nothing in "
+    "between made the failed call right."
+)
 TAGS = ("preference", "dpo", "trl", "agents", "tool-use", "teacher-replay")
 
 
@@ -63,23 +68,27 @@ def draft(
     pictures, shown = pictures_of(metrics)
     card = Card(
         "pairs",
-        pretty_name=f"{name}: preference pairs from teacher replay",
+        pretty_name=f"{name}: preference pairs from {'teacher replay' if made.policy else 'own repairs'}",
         license=license,
-        tags=TAGS,
+        tags=TAGS if made.policy else tuple(tag for tag in TAGS if tag != "teacher-replay"),
         counts={"traces": made.num_traces, "teacher answers": made.num_votes, "pairs": len(made.pairs)},
         dropped=dict(made.drops.most_common()),
         source_datasets=(source.repo,) if source else (),
         holes={
             "example": example(made.pairs.outlines, made.pairs),
             "plots": shown,
-            "policy": materials(made.policy, poll, purchase, sorted(made.teachers), window_text(made)),
+            "policy": materials(made.policy, poll, purchase, sorted(made.teachers), window_text(made))
+            if made.policy
+            else f"{OWN_REPAIRS} {window_text(made)}",
             "report": report_markdown(metrics, drops=False),  # The card has a section of its own for them.
         },
         pictures=pictures,
     )
     lineage = Lineage(
         parents=(Parent("traces", source.repo, source.revision, tag=source.tag),) if source else (),
-        config=made.options.facts() | dataclasses.asdict(made.policy) | {"order": poll.order if poll else ""},
+        config=made.options.facts()
+        | (dataclasses.asdict(made.policy) if made.policy else {"from": "own-repairs"})
+        | {"order": poll.order if poll else ""},
         sources={
             "teachers": sorted(made.teachers),
             "price_stamps": sorted(made.price_stamps),

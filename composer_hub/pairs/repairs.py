@@ -2,18 +2,23 @@
 
 In: traces with error sites. Out: pairs of the context before a failure, the call that worked later, and the call that
 failed. The proof is the one of hindsight hints (`hints/corrections.py`): the environment names what is wrong, the later
-call lacks it and is otherwise alike, and nothing in between made the failed call right. It costs nothing.
+call lacks it and is otherwise alike, and nothing in between made the failed call right. More is asked here than for a
+hint: the later call must do all that the failed one was for, and name no path that was learned only later. It costs
+nothing.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 
-from composer_hub.actions.action import Actions, actions_of
-from composer_hub.hints.context import SiteContext, context_of
-from composer_hub.hints.corrections import correction_of
+from composer_hub.actions.action import Action, Actions, actions_of
+from composer_hub.actions.calls import command_of
+from composer_hub.hints.context import context_of
+from composer_hub.hints.corrections import Correction, correction_of
+from composer_hub.pairs.evidence import texts_in, texts_of
 from composer_hub.pairs.parts import TracePairs, finished
 from composer_hub.pairs.report import BallotSummary
 from composer_hub.pairs.rows import PairOptions, duplicate_key, pair_row, published_tools
@@ -52,29 +57,47 @@ def repair_parts(traces: Iterable[Trace], options: PairOptions) -> Iterator[Trac
 
 
 def _repaired(trace: Trace, position: int, step: Step, actions: Actions) -> tuple[Message | None, str]:
-    """Return the student's message with the call that worked in place of each that failed, or why there is none."""
+    """Return the student's message with the call that worked in place of the one that failed, or why there is none."""
     student = trace.messages[step.action]
-    faults = [site for site in step.error_sites if site.blame == "model"]
-    if not faults or not student.tool_calls:
+    sites = [site for site in step.error_sites if site.blame == "model"]
+    if not sites or not student.tool_calls:
         return None, ""
-    calls = {call.call_id: call for call in student.tool_calls}
-    for site in faults:
-        context = context_of(trace, position, site, actions)
-        right = _call_that_worked(trace, context)
-        if context.call is None or calls.get(context.call.call_id) != context.call:
-            return None, "no_call_failed"  # the message as a whole did, or a call inside of a script
-        if right is None:
-            return None, "no_proof"
-        calls[context.call.call_id] = replace(right, call_id=context.call.call_id)
-    if tuple(calls.values()) == student.tool_calls:
-        return None, "same_call_again"
-    return replace(student, content="", tool_calls=tuple(calls[call.call_id] for call in student.tool_calls)), ""
-
-
-def _call_that_worked(trace: Trace, context: SiteContext) -> ToolCall | None:
+    if len(student.tool_calls) > 1:
+        return None, "several_calls"  # the others were right, or wrong too: no call of the session proves the whole
+    context = context_of(trace, position, sites[0], actions)
+    (failed,) = student.tool_calls
+    if context.call != failed:
+        return None, "no_call_failed"  # the message as a whole did, or a call inside of a script
     found = correction_of(context)
-    if found is None or found.call is None:
-        return None
+    right = found.call if found else None
     # A call that a script makes is no action of the student's.
-    made = (call for step in trace.steps for call in trace.messages[step.action].tool_calls)
-    return found.call if any(call is found.call or call == found.call for call in made) else None
+    if found is None or right is None or not any(right in trace.messages[one.action].tool_calls for one in trace.steps):
+        return None, "no_proof"
+    before = [trace.messages[at] for start, stop in step.prompt for at in range(start, stop)]
+    if not _keeps_errand(found, failed, right, before):
+        return None, "another_errand"
+    if not _could_be_known(failed, right, before):
+        return None, "learned_later"
+    return replace(student, content="", tool_calls=(replace(right, call_id=failed.call_id),)), ""
+
+
+def _keeps_errand(found: Correction, failed: ToolCall, right: ToolCall, before: Sequence[Message]) -> bool:
+    """Return whether the later call does what the failed one was for: nothing but the mistake is gone."""
+    if found.what == "read":
+        # A file that was read before has changed since, behind the student's back: no fault of its own.
+        path = Action(failed, None).path
+        return not any(Action(call, None).path == path for message in before for call in message.tool_calls)
+    if command := command_of(failed):
+        return _words(command) - _words(found.wrong) <= _words(command_of(right))
+    return found.what in ("text", "path", "tool") or failed.name == right.name
+
+
+def _could_be_known(failed: ToolCall, right: ToolCall, before: Sequence[Message]) -> bool:
+    """Return whether the context or the failed call shows each path of the later one."""
+    shown = [*texts_in(failed), *(text for one in before for text in texts_of(one))]
+    paths = {word for text in texts_in(right) for word in _words(text) if "/" in word}
+    return all(any(path in text for text in shown) for path in paths)
+
+
+def _words(text: str) -> set[str]:
+    return set(re.findall(r"[^\s'\"`;|&()<>,]+", text))
