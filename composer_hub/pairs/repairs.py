@@ -1,10 +1,10 @@
 """Pairs without teachers: where the student's own later action proves what was right.
 
 In: traces with error sites. Out: pairs of the context before a failure, the call that worked later, and the call that
-failed. The proof is the one of hindsight hints (`hints/corrections.py`): the environment names what is wrong, the later
-call lacks it and is otherwise alike, and nothing in between made the failed call right. More is asked here than for a
-hint: the later call must do all that the failed one was for, and name no path that was learned only later. It costs
-nothing.
+failed. The proof is the one of hindsight hints (`errors/corrections.py`): the environment names what is wrong, the
+later call lacks it and is otherwise alike, and nothing in between made the failed call right. More is asked here than
+for a hint: the later call must do all that the failed one was for, and name no path that was learned only later. It
+costs nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from dataclasses import replace
 
 from composer_hub.actions.action import Action, Actions, actions_of
 from composer_hub.actions.calls import command_of
-from composer_hub.hints.context import context_of
-from composer_hub.hints.corrections import Correction, correction_of
+from composer_hub.errors.context import context_of
+from composer_hub.errors.corrections import Correction, correction_of
 from composer_hub.pairs.evidence import texts_in, texts_of
 from composer_hub.pairs.parts import TracePairs, finished
 from composer_hub.pairs.report import BallotSummary

@@ -10,8 +10,8 @@ import pytest
 from composer_hub import exits, hub
 from composer_hub.actions.action import actions_of
 from composer_hub.cli.main import root
-from composer_hub.hints.context import context_of
-from composer_hub.hints.corrections import correction_of
+from composer_hub.errors.context import context_of
+from composer_hub.errors.corrections import correction_of
 from composer_hub.ingest.dataset import trace_tables
 from composer_hub.pairs import make_repairs, repairs
 from composer_hub.records import Pair, Trace
