@@ -49,7 +49,6 @@ hub.add_command(open_page)
 @click.option("--allow-local-jobs", is_flag=True, help="Run jobs as processes of this machine, with your rights.")
 @click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Another Host header to accept; repeatable.")
 @click.option("--inject", default="", metavar="FAULTS", help="Faults for tests: 412,409:2,429,503:0.1,drop,lose.")
-@click.option("--upstream", default="", metavar="URL", help="Hub to copy public repositories from that are not here.")
 @click.option("--seed", default=0, show_default=True, help="Seed of random faults.")
 @format_option
 def serve(
@@ -63,7 +62,6 @@ def serve(
     allow_local_jobs: bool,
     hosts: Sequence[str],
     inject: str,
-    upstream: str,
     seed: int,
     out: Output,
 ) -> None:
@@ -92,7 +90,6 @@ def serve(
         allowed_hosts=tuple(hosts),
         inject=inject,
         seed=seed,
-        upstream=upstream.rstrip("/"),
     )
     server.serve(settings, known_accounts, announce)
 

@@ -50,12 +50,12 @@ class User:
         return self.can_write and self.role_in(namespace) in ("contributor", "write", "admin")
 
     def may_write(self, namespace: str, created_by: str) -> bool:
-        """Say whether this user may change a repo of the namespace; a contributor may change only their own."""
+        """Return whether this user may change a repo of the namespace; a contributor may change only their own."""
         role = self.role_in(namespace)
         return self.can_write and (role in ("write", "admin") or (role == "contributor" and created_by == self.name))
 
     def may_read(self, namespace: str) -> bool:
-        """Say whether this user sees the private repos of a namespace."""
+        """Return whether this user sees the private repos of a namespace."""
         return bool(self.role_in(namespace))
 
 

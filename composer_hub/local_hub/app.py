@@ -25,7 +25,7 @@ from composer_hub.local_hub import database, parts
 from composer_hub.local_hub.accounts import Accounts, User
 from composer_hub.local_hub.blobs import WrongContent
 from composer_hub.local_hub.calls import STALE, ApiError, Call, Hub, Route, error_response, not_offered
-from composer_hub.local_hub.database import Busy, is_busy
+from composer_hub.local_hub.database import DatabaseBusy, is_busy
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.local_hub.sessions import browser_user
 from composer_hub.local_hub.store import BadRef, Exists, HeadMoved, NoContent, NoRepo, NoRevision, Store
@@ -49,7 +49,7 @@ FULL = "The disk of the embedded Hub is full. Nothing of this request was stored
 
 
 def open_store(root: Path, *, is_shared: bool = False, patience: float = database.PATIENCE) -> Store:
-    """Open a folder with the tables of all parts; `is_shared` says that a server may be using it."""
+    """Open a folder with the tables of all parts; `is_shared` if a server may be using it."""
     store = Store(root, is_shared=is_shared, patience=patience)
     for schema in parts.SCHEMAS:
         store.add_schema(schema)
@@ -67,7 +67,6 @@ def make_hub(store: Store, accounts: Accounts, endpoint: str, **options: Any) ->
         endpoint,
         open_pull_request=parts.OPEN_PULL_REQUEST,
         may_push=parts.MAY_PUSH,
-        details=parts.DETAILS,
     )
     return dataclasses.replace(hub, **options)
 
@@ -114,7 +113,7 @@ class App:
                     user = None if route.own_auth else self._user(request)
                     call = Call(self.hub, request, user, args)
                     respond = functools.partial(route.on_error, call) if route.on_error else respond
-                    return await _handled(route, call)
+                    return await _answered(route, call)
             raise self._unanswered(request, path)
         except ApiError as error:
             return respond(error)
@@ -123,7 +122,7 @@ class App:
         except (OSError, sqlite3.OperationalError) as error:
             if isinstance(error, FileNotFoundError):
                 return error_response(ApiError(500, MISSING))
-            if isinstance(error, Busy) or (isinstance(error, sqlite3.OperationalError) and is_busy(error)):
+            if isinstance(error, DatabaseBusy) or (isinstance(error, sqlite3.OperationalError) and is_busy(error)):
                 return respond(ApiError(503, BUSY, headers={"Retry-After": "1"}))
             if not is_full(error):
                 raise
@@ -162,39 +161,9 @@ class App:
         return user
 
 
-async def _handled(route: Route, call: Call) -> Response:
-    """Let the route answer, after copying what it lacks from the upstream Hub: the repository, then the revision."""
-    for _ in range(2):
-        try:
-            return await _answered(route, call)
-        except (ApiError, NoRevision) as error:
-            if not await _fetched(call, error):
-                raise
-    return await _answered(route, call)
-
-
 async def _answered(route: Route, call: Call) -> Response:
     handler: Any = route.handler
     return await (handler(call) if inspect.iscoroutinefunction(handler) else call.in_thread(handler, call))
-
-
-async def _fetched(call: Call, error: ApiError | NoRevision) -> bool:
-    """Copy for a request that reads what is not here; return whether it is here now."""
-    reads = call.request.method in ("GET", "HEAD") or "/paths-info/" in call.request.url.path
-    if call.hub.fetch is None or not reads or not {"ns", "name"} <= call.args.keys():
-        return False
-    kind, name = call.args.get("kinds", "models")[:-1], f"{call.args['ns']}/{call.args['name']}"
-    if call.hub.accounts.holds_namespace(call.args["ns"]) or call.store.moved_to(kind, name) is not None:
-        return False  # what is missing in a namespace of this Hub is missing
-    if isinstance(error, NoRevision):
-        revision = call.args.get("rev", "")
-    elif error.code == "RepoNotFound" and call.store.find_repo(kind, name) is None:
-        revision = "main"
-    else:
-        return False
-    if not revision or revision.startswith("refs/pr/"):
-        return False
-    return await call.write(call.hub.fetch, kind, name, revision)
 
 
 def _request_id(request: Request) -> str:

@@ -37,7 +37,7 @@ class Blobs:
         return self.files / content_id[:2] / content_id
 
     def holds(self, content_id: str) -> bool:
-        """Say whether the blob is there, whole."""
+        """Return whether the blob is there, whole."""
         return self.path(content_id).is_file()
 
     def all(self) -> Iterator[str]:

@@ -1,13 +1,13 @@
 """Arguments and results of the embedded Hub's handlers, and how a part plugs in.
 
-A part (repos, files, discussions, …) is a module with `ROUTES`, a tuple of `Route`s, and where it keeps something a
+A part (repos, files, discussions, …) is a module with `ROUTES`, a tuple of `Route`s, and if it keeps something a
 `SCHEMA` of repeatable `create table if not exists …` statements. Both are listed in `parts.py`; nothing else is needed:
 
-    async def show_runtime(call: Call) -> Response:
+    def show_head(call: Call) -> Response:
         repo = call.repo()                        # finds the repository, applies the access rules, or raises
-        return call.json({"stage": "RUNNING"})
+        return call.json({"head": call.store.resolve(repo, "main")})
 
-    ROUTES = (Route("GET", "/api/spaces/{ns}/{name}/runtime", show_runtime),)
+    ROUTES = (Route("GET", "/api/{kinds}/{ns}/{name}/head", show_head),)
 
 A pattern is matched against the raw path, segment by segment; `{x}` is one segment (decoded after matching, so
 `refs%2Fpr%2F1` is one), `{x...}` the rest, `{kinds}` is models, datasets or spaces. A handler that is a plain function
@@ -41,7 +41,7 @@ _MAX_WRITERS, _MAX_PREVIEWS = 64, 2
 _MAX_PARTS = 1000
 """As many parts as the system writes at once."""
 JSON_LIMIT, PUBLIC_LIMIT = 4 << 20, 1 << 20
-"""A JSON body may be this long, and one of which nobody knows the sender; what is longer is answered 413."""
+"""A JSON body may be this long, and one of whose sender is unknown; what is longer is answered 413."""
 STALE = "The branch was updated since you opened this page. Please refresh and try again."
 """The Hub's own words for 412; clients look for them."""
 
@@ -78,13 +78,9 @@ class Hub:
     with_xet: bool = False
     allow_local_jobs: bool = False
     allowed_hosts: frozenset[str] = frozenset()
-    fetch: Callable[[str, str, str], bool] | None = None
-    """Copies a revision of a repository (kind, name) from another Hub; returns whether it is here now."""
     open_pull_request: OpenPullRequest | None = None
     may_push: Callable[[Call, Repo, str], bool] = lambda call, repo, ref: call.may_write(repo)
     """Says whether the caller may commit to the ref of a pull request."""
-    details: tuple[Callable[[Repo], Mapping[str, Any]], ...] = ()
-    """Additions of parts to the info of a repository, such as the runtime of a Space."""
     writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MAX_WRITERS))
     """Threads of requests that write: they wait for each other and must not keep those from working that read."""
     preview_readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MAX_PREVIEWS))
@@ -179,7 +175,7 @@ class Call:
         return repo
 
     def may_read(self, repo: Repo) -> bool:
-        """Say whether the caller sees that this repository exists."""
+        """Return whether the caller sees that this repository exists."""
         return not repo.is_private or (self.user is not None and self.user.may_read(repo.namespace))
 
     def may_write(self, repo: Repo) -> bool:
@@ -261,7 +257,7 @@ class Call:
     def _lead_to_new_name(self, kind: str, name: str) -> None:
         """Answer a request for an old name with a redirect, if the caller may see the new one.
 
-        307 keeps method and body: a write goes on to the new name, and its rights are checked there.
+        307 keeps method and body: a write continues to the new name, and its rights are checked there.
         """
         new_name = self.store.moved_to(kind, name)
         target = self.store.find_repo(kind, new_name) if new_name else None

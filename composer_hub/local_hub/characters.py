@@ -20,11 +20,11 @@ _DEFAULT_IGNORABLE = (
 """The property Default_Ignorable_Code_Point, which has all Bidi_Control; Python's unicodedata lacks both."""
 _CONTROLS = "\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff"  # all but tab and newline; ends of lines; half pairs
 _FORMATS = "\ufff9-\ufffb\U00013430-\U0001343f"  # of annotations and hieroglyphs
-_BLANKS = "\u2800\U00016fe4\U0001d159"  # have no ink, and are no spaces: braille, Khitan filler, null notehead
+_BLANKS = "\u2800\U00016fe4\U0001d159"  # have no ink, and are not spaces: braille, Khitan filler, null notehead
 _HIDDEN = re.compile(f"[{_DEFAULT_IGNORABLE}{_CONTROLS}{_FORMATS}{_BLANKS}]")
 
 _ZWNJ, _ZWJ, _AS_TEXT, _AS_EMOJI, _KEYCAP = "\u200c\u200d\ufe0e\ufe0f\u20e3"
-_OTHER_EMOJI = "\u203c\u2049\u2139\u3030\u303d"  # which are no symbols for Unicode
+_OTHER_EMOJI = "\u203c\u2049\u2139\u3030\u303d"  # which are not symbols for Unicode
 _JOINED = re.compile(
     "[\u0590-\u0dff\u0f00-\u109f\u1780-\u18af\u1a20-\u1cff\ua800-\uabff\ufb1d-\ufdff\ufe70-\ufefc"
     "\U00010a00-\U00011fff\U0001e800-\U0001eeff]"
@@ -47,7 +47,7 @@ def spelled_out(document: str) -> str:
 
 
 def is_plain(text: str) -> bool:
-    """Tell whether a text is one line without any hidden character, also of those that `visible` keeps."""
+    """Return whether a text is one line without any hidden character, also of those that `visible` keeps."""
     return not ("\n" in text or "\t" in text or _HIDDEN.search(text))
 
 
@@ -62,7 +62,7 @@ def _named(match: re.Match[str]) -> str:
 
 
 def _is_spelling(text: str, at: int) -> bool:
-    """Tell whether a joiner or selector belongs to the letters or the emoji around it."""
+    """Return whether a joiner or selector belongs to the letters or the emoji around it."""
     char, before, after = text[at], text[max(0, at - 1) : at], text[at + 1 : at + 2]
     if char in (_AS_TEXT, _AS_EMOJI):
         return _is_emoji(before) or (after == _KEYCAP and before in tuple("0123456789#*"))
@@ -72,7 +72,7 @@ def _is_spelling(text: str, at: int) -> bool:
 
 
 def _is_emoji(char: str) -> bool:
-    """Tell whether a character may be drawn as a picture: new emoji have a block, the old ones are symbols."""
+    """Return whether a character may be drawn as a picture: new emoji have a block, the old ones are symbols."""
     if not char or char < "\xa9" or _HIDDEN.match(char):
         return False
     return char in _OTHER_EMOJI or "\U0001f000" <= char <= "\U0001faff" or unicodedata.category(char)[0] == "S"

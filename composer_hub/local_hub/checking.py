@@ -24,15 +24,15 @@ _PIECE = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
-    """One name that does not lead to what it names."""
+class Damage:
+    """A name whose target is missing or damaged."""
 
     where: str
     what: str
 
 
 @dataclass
-class Checked:
+class FolderCheck:
     """What was looked at, what is wrong with it, and the objects whose bytes are not those of their name."""
 
     num_repos: int = 0
@@ -40,17 +40,17 @@ class Checked:
     num_commits: int = 0
     num_objects: int = 0
     num_bytes: int = 0
-    problems: list[Problem] = field(default_factory=list)
+    problems: list[Damage] = field(default_factory=list)
     damaged: set[str] = field(default_factory=set)
 
 
-def check(store: Store, *, set_aside: bool = False) -> Checked:
+def check(store: Store, *, set_aside: bool = False) -> FolderCheck:
     """Check a folder. With `set_aside`, damaged objects go to `damaged/`, so that uploads bring them again."""
-    found = Checked()
+    found = FolderCheck()
     db = store.read()
     [(verdict,), *_] = db.execute("pragma quick_check(1)").fetchall()
     if verdict != "ok":
-        found.problems.append(Problem("hub.sqlite", f"sqlite finds it damaged: {verdict}"))
+        found.problems.append(Damage("hub.sqlite", f"sqlite finds it damaged: {verdict}"))
     _check_objects(store, found)
     for kind in KINDS:
         for repo in store.repos(kind):
@@ -64,7 +64,7 @@ def check(store: Store, *, set_aside: bool = False) -> Checked:
     return found
 
 
-def _check_objects(store: Store, found: Checked) -> None:
+def _check_objects(store: Store, found: FolderCheck) -> None:
     """Hash every blob and every small file once."""
     for blob in store.blobs.all():
         path = store.blobs.path(blob)
@@ -98,7 +98,7 @@ def _digest(path: Path, num_digits: int) -> str:
 
 
 def _is_right_pack(store: Store, path: Path, blob: str) -> bool:
-    """Say whether the chunks of a pack lie where the database says, if the blob is a pack."""
+    """Return whether the chunks of a pack are where the database has them, if the blob is a pack."""
     row = store.read().execute("select offsets, lengths from packs where blob=?", (blob,)).fetchone()
     if row is None:
         return True
@@ -110,7 +110,7 @@ def _is_right_pack(store: Store, path: Path, blob: str) -> bool:
     return [pack.offsets, pack.lengths] == [json.loads(text) for text in row]
 
 
-def _check_repo(store: Store, repo: Repo, found: Checked) -> Iterator[Problem]:
+def _check_repo(store: Store, repo: Repo, found: FolderCheck) -> Iterator[Damage]:
     """Follow the refs to the first commits, and look for the content of every file on the way."""
     # Refs first: a commit that comes meanwhile is then among the commits.
     refs, place = store.refs(repo), repo.web_path
@@ -119,10 +119,10 @@ def _check_repo(store: Store, repo: Repo, found: Checked) -> Iterator[Problem]:
     found.num_commits += len(rows)
     for ref in refs:
         if ref.oid not in parents:
-            yield Problem(f"{place}@{ref.name}", f"the commit {ref.oid} is missing")
+            yield Damage(f"{place}@{ref.name}", f"the commit {ref.oid} is missing")
     for oid, parent in parents.items():
         if parent and parent not in parents:
-            yield Problem(f"{place}@{oid}", f"its parent {parent} is missing")
+            yield Damage(f"{place}@{oid}", f"its parent {parent} is missing")
     explain = functools.cache(lambda entry: _explain_entry(store, repo, entry, found.damaged))
     reported: set[str] = set()
     for oid, _, changes in reversed(rows):
@@ -130,7 +130,7 @@ def _check_repo(store: Store, repo: Repo, found: Checked) -> Iterator[Problem]:
             entry = TreeEntry(*value) if value else None
             if entry and entry.content_id not in reported and (what := explain(entry)):
                 reported.add(entry.content_id)
-                yield Problem(f"{place}@{oid[:10]}:{path}", what)
+                yield Damage(f"{place}@{oid[:10]}:{path}", what)
 
 
 def _explain_entry(store: Store, repo: Repo, entry: TreeEntry, damaged: set[str]) -> str:
@@ -160,14 +160,14 @@ def _explain_chunks(store: Store, file: XetFile, size: int, damaged: set[str]) -
     return ""
 
 
-def _check_bucket(store: Store, bucket: Bucket, damaged: set[str]) -> Iterator[Problem]:
+def _check_bucket(store: Store, bucket: Bucket, damaged: set[str]) -> Iterator[Damage]:
     for file in walk(store.read(), bucket) if _exists(store.read(), bucket) else ():
         content = store.chunks.find(bucket.scope, file.xet_hash) if file.size else None
         what = _explain_chunks(store, content, file.size, damaged) if content else ""
         if file.size and content is None:
             what = f"its chunks ({file.xet_hash}) are not known"
         if what:
-            yield Problem(f"buckets/{bucket.name}/{file.path}", what)
+            yield Damage(f"buckets/{bucket.name}/{file.path}", what)
 
 
 def _exists(db: sqlite3.Connection, bucket: Bucket) -> bool:

@@ -3,7 +3,7 @@
 A xorb that comes in is a blob like any other, under the sha256 of its bytes. Its name is only what its sender calls it,
 and is known only in that sender's **area** of a repository or bucket (`repo-7-616461`). A file belongs to a **holder**
 (`repo-7`, `bucket-3`) once its sha256 was checked or a bucket was given it, and names blobs, not xorbs: later uploads
-cannot change it. So knowing a name gives nothing, and junk under a name is in nobody's way.
+cannot change it. So knowing a name gives nothing, and junk under a name is in no one's way.
 
 Rows come before the blob they name: a blob that nothing names may be removed at any time.
 """
@@ -112,7 +112,7 @@ class Chunks:
         """Give a file whose sha256 was checked to a holder, whose files with another sha256 keep their content."""
         row = db.execute("select sha256 from xet_files where scope=? and hash=?", (holder, file.hash)).fetchone()
         if row is not None and row[0] != file.sha256:
-            # Only a false hash can be that of two files, and nothing here tells which one is false.
+            # Only a false hash can be that of two files, and nothing here shows which one is false.
             file = dataclasses.replace(file, hash=file.sha256)
         self.give(db, holder, file)
 
@@ -148,7 +148,7 @@ class Chunks:
         return {sha256: row[0] for sha256, row in rows if row}
 
     def is_whole(self, file: XetFile) -> bool:
-        """Say whether all packs of a file are on disk."""
+        """Return whether all packs of a file are on disk."""
         return all(self.blobs.holds(blob) for _, blob in file.packs)
 
     def files_in(self, db: sqlite3.Connection, blob: str = "") -> Iterator[tuple[XetFile, str]]:

@@ -1,6 +1,6 @@
-"""Discussions and pull requests: who reads a repository may talk there and propose changes, who writes to it may merge.
+"""Discussions and pull requests: readers of a repository may comment and propose changes, and its writers may merge.
 
-A pull request is a discussion with a ref of its own, `refs/pr/N`, and the commit of main where it was opened. Merging
+A pull request is a discussion with its own ref, `refs/pr/N`, and the commit of main where it was opened. Merging
 is by whole files: a file changed differently on both sides is a conflict (409); one commit on main carries the rest.
 """
 
@@ -433,7 +433,7 @@ async def merge_pull_request(call: Call) -> Response:
 
 
 def may_push(call: Call, repo: Repo, ref: str) -> bool:
-    """Say whether the caller may commit to `refs/pr/N`: its author and those who write to the repository may."""
+    """Return whether the caller may commit to `refs/pr/N`: its author and those who write to the repository may."""
     if call.may_write(repo):
         return True
     query = "select author from discussions where repo=? and is_pr=1 and 'refs/pr/' || num = ?"

@@ -5,7 +5,6 @@ A repository reads only what it was given; that another one has the same bytes d
 
 from __future__ import annotations
 
-import shutil
 import sqlite3
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -16,7 +15,6 @@ from typing import Any
 from composer_hub.local_hub.blobs import Blobs
 from composer_hub.local_hub.chunkstore import Chunks, XetFile
 from composer_hub.local_hub.database import PATIENCE, Database
-from composer_hub.local_hub.migrations import STEPS
 from composer_hub.local_hub.trees import TreeEntry, git_oid
 
 _PIECE = 1 << 20
@@ -79,10 +77,7 @@ class Contents(Database):
         is_shared: bool = False,
         patience: float = PATIENCE,
     ) -> None:
-        super().__init__(root, steps=STEPS, clock=clock, is_shared=is_shared, patience=patience)
-        if not is_shared:
-            # Format 1 kept xorbs here; what was still needed has moved.
-            shutil.rmtree(root / "xorbs", ignore_errors=True)
+        super().__init__(root, clock=clock, patience=patience)
         self.blobs = Blobs(root, sweep=not is_shared)
         self.add_schema(SCHEMA)
         self.chunks = Chunks(self, self.blobs)
@@ -108,7 +103,7 @@ class Contents(Database):
         return self.chunks.find_content(repo.scope, entry.sha256) if entry.sha256 else None
 
     def has_content(self, repo: Repo, entry: TreeEntry) -> bool:
-        """Say whether a repository was given the bytes of a file, and has them."""
+        """Return whether a repository was given the bytes of a file, and has them."""
         was_given = not entry.sha256 or self.lfs_size(repo, entry.sha256) is not None
         return was_given and self.size(self.content(repo, entry)) == entry.size
 

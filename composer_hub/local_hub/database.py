@@ -1,7 +1,7 @@
 """One sqlite file under a folder: one writer at a time, a reader for each thread, and what the folder is known by.
 
 Readers never wait for the writer. Writers wait for those of this process and of others, but not forever: then they are
-`Busy`. What a transaction wrote outlives this process when its block ends.
+`DatabaseBusy`. What a transaction wrote outlives this process when its block ends.
 """
 
 from __future__ import annotations
@@ -12,18 +12,16 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 from composer_hub.local_hub.errors import LocalHubError
 
-Step = Callable[[sqlite3.Connection, Path], None]
-"""Leads from one format of the folder to the next, inside a transaction."""
-
+FORMAT = 2
+"""The number of the folder's format: of its tables and of the files beside them."""
 PATIENCE = 30.0
 """How long a transaction waits for the others, in seconds."""
-_NO_AUTO_VACUUM = 0
 _PAGES_AT_ONCE = 2000
 
 
@@ -31,7 +29,7 @@ class DatabaseError(LocalHubError, RuntimeError):
     """The folder of the embedded Hub cannot be used."""
 
 
-class Busy(LocalHubError, TimeoutError):
+class DatabaseBusy(LocalHubError, TimeoutError):
     """Other writers did not end in time."""
 
 
@@ -42,9 +40,7 @@ class Database:
         self,
         root: Path,
         *,
-        steps: Sequence[Step],
         clock: Callable[[], float] = time.time,
-        is_shared: bool = False,
         patience: float = PATIENCE,
     ) -> None:
         root.mkdir(parents=True, exist_ok=True)
@@ -54,7 +50,7 @@ class Database:
         self._local = threading.local()
         self._lock = threading.RLock()
         self._writer = self._connect()
-        self._migrate(steps, is_shared)
+        self._check_format()
         self.add_schema("create table if not exists meta(key text primary key, value text not null) without rowid;")
         self.id = self._remembered("id")
         self.secret = self._remembered("secret")
@@ -64,29 +60,16 @@ class Database:
         with self._lock:
             self._writer.executescript(sql)
 
-    def _migrate(self, steps: Sequence[Step], is_shared: bool) -> None:
-        """Bring a folder of an earlier format up to date, step by step, each in its own transaction."""
-        (version,) = self._writer.execute("pragma user_version").fetchone()
-        if version > len(steps):
-            raise DatabaseError(
-                f"{self.root} was written by a newer version of the embedded Hub (format {version}; this "
-                f"one reads {len(steps)}). Upgrade composer_hub, or serve another folder with --data."
-            )
+    def _check_format(self) -> None:
+        """Number a new folder, and refuse one that another version of this module wrote."""
         if self._writer.execute("select 1 from sqlite_master limit 1").fetchone() is None:
-            version = len(steps)
-            self._writer.execute(f"pragma user_version = {version}")
-        if is_shared and version < len(steps):
+            self._writer.execute(f"pragma user_version = {FORMAT}")
+        (version,) = self._writer.execute("pragma user_version").fetchone()
+        if version != FORMAT:
             raise DatabaseError(
-                f"{self.root} has the earlier format {version}. Restart its server, which converts it "
-                f"(`composer-hub hub serve --data {self.root}`), and try again."
+                f"{self.root} was written by another version of the embedded Hub (format {version}; this one reads "
+                f"{FORMAT}). Use that version of composer_hub, or serve another folder with --data."
             )
-        for number, step in enumerate(steps[version:], version + 1):
-            with self.write() as db:
-                step(db, self.root)
-                db.execute(f"pragma user_version = {number}")
-        if not is_shared and self._writer.execute("pragma auto_vacuum").fetchone() == (_NO_AUTO_VACUUM,):
-            with contextlib.suppress(sqlite3.OperationalError):  # there is no room for a copy: the next start may have
-                self._writer.executescript("pragma auto_vacuum=incremental; vacuum;")
 
     def read(self) -> sqlite3.Connection:
         """Return this thread's connection for queries."""
@@ -100,7 +83,7 @@ class Database:
         patience = self.patience if patience is None else patience
         until = time.monotonic() + patience
         if not self._lock.acquire(timeout=patience):
-            raise Busy(f"Another request is still writing to {self.root}. Try again.")
+            raise DatabaseBusy(f"Another request is still writing to {self.root}. Try again.")
         try:
             if self._writer.in_transaction:
                 yield self._writer
@@ -124,7 +107,7 @@ class Database:
         except sqlite3.OperationalError as error:
             if not is_busy(error):
                 raise
-            raise Busy(f"Another process is still writing to {self.root}. Try again.") from error
+            raise DatabaseBusy(f"Another process is still writing to {self.root}. Try again.") from error
 
     def current(self) -> sqlite3.Connection:
         """Return the writer inside its own transaction, so that it sees what it wrote; else this thread's reader."""
@@ -171,8 +154,8 @@ class Database:
         path.chmod(0o600)
         connection = sqlite3.connect(path, check_same_thread=False, isolation_level=None, timeout=self.patience)
         if connection.execute("pragma page_count").fetchone() == (0,):
-            # It must come before the first page; `_migrate` applies it to an old file. In a file with pages it would
-            # wait for whoever writes, and readers do not wait.
+            # It must come before the first page. In a file with pages it would wait for other writers, and readers
+            # do not wait.
             connection.execute("pragma auto_vacuum=incremental")
         # In WAL mode a killed process loses nothing with `normal`; a power cut may take back the last commits, whole.
         connection.executescript("pragma journal_mode=wal; pragma synchronous=normal; pragma foreign_keys=on;")
@@ -190,5 +173,5 @@ class Database:
 
 
 def is_busy(error: sqlite3.OperationalError) -> bool:
-    """Say whether another process kept the database for longer than we wait."""
+    """Return whether another process kept the database for longer than we wait."""
     return "locked" in str(error)

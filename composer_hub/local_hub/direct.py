@@ -39,7 +39,7 @@ class BodySocket:
 
     @property
     def is_free(self) -> bool:
-        """Say whether there is a thread to read it; slow clients may hold all of them."""
+        """Return whether there is a thread to read it; slow clients may hold all of them."""
         return self._threads.available_tokens > 0
 
     async def read(self, length: int, sink: Sink) -> None:

@@ -4,7 +4,7 @@
 cannot see are shown by name (`characters.py`).
 
 The Space has this file as well (`space/inspector/elements.py` is a link to it), so it imports nothing of the package
-but its neighbor, which is there, too.
+but its neighbor, which is also there.
 """
 
 from __future__ import annotations

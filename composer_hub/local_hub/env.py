@@ -1,6 +1,6 @@
 """The environment in which stock clients meet the embedded Hub and nothing else: variables in, variables out.
 
-`HF_ENDPOINT` is read when the client libraries are imported, so it must stand in the environment of a new process.
+`HF_ENDPOINT` is read when the client libraries are imported, so it must be in the environment of a new process.
 """
 
 from __future__ import annotations

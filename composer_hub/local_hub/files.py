@@ -122,7 +122,7 @@ def _plans(call: Call, repo: Repo, body: Mapping[str, Any]) -> dict[str, Any]:
     ):
         raise ApiError(400, "`files` must be a list of objects with `path` and `size`.", "BadRequest")
     known = {file["path"]: tree[file["path"]] for file in files if file["path"] in tree}
-    # A client leaves out what it is told the branch holds: damaged files must go up again.
+    # A client leaves out what the branch is known to hold: damaged files must go up again.
     known = {path: entry for path, entry in known.items() if call.store.has_content(repo, entry)}
     return {"files": [_plan(file, known, ignored, attributes) for file in files], "commitOid": oid}
 

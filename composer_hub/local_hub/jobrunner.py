@@ -59,14 +59,12 @@ class Runner:
         self.hub = hub
         self.root = hub.store.root / "jobs"
         self.running: dict[str, RunningJob] = {}
-        self.secrets: dict[str, Mapping[str, str]] = {}
         self._slots = asyncio.Semaphore(num_slots or max(2, os.cpu_count() or 2))
         self._sweep()
 
     def start(self, job: RunningJob) -> None:
         """Start a job, which is already in the table as SCHEDULING."""
         self.running[job.id] = job
-        self.secrets[job.id] = job.secrets
         self.folder(job.id).mkdir(parents=True, mode=0o700, exist_ok=True)
         job.task = asyncio.create_task(self._run(job))
 

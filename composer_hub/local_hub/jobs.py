@@ -1,4 +1,4 @@
-"""Jobs over HTTP: start, list, inspect, label, repeat, cancel, and their logs as a stream of events.
+"""Jobs over HTTP: start, list, inspect, cancel, and their logs as a stream of events.
 
 Jobs need `--allow-local-jobs`, because a job is any command, run with the rights of the person who serves.
 """
@@ -77,19 +77,6 @@ async def run(call: Call) -> Response:
     return await _start(call, namespace, author, read_spec(body), _texts(body, "secrets"))
 
 
-async def run_again(call: Call) -> Response:
-    """Start a job with the spec of an earlier one."""
-    namespace, author = _namespace(call, write=True)
-    _check_allowed(call)
-    spec = _find(call)["spec"]
-    known = runner_of(call).secrets.get(call.args["id"])
-    if spec["secrets"] and known is None:
-        names = ", ".join(spec["secrets"])
-        message = f"The secrets {names} of this job went with the server that ran it. Start a new job and pass them."
-        raise ApiError(409, message)
-    return await _start(call, namespace, author, spec, known or {})
-
-
 async def list_jobs(call: Call) -> Response:
     """List a page of jobs, newest first, filtered by stages and labels."""
     namespace, _ = _namespace(call)
@@ -146,19 +133,6 @@ async def cancel(call: Call) -> Response:
     return call.json(_shown(call, _find(call)))
 
 
-async def set_labels(call: Call) -> Response:
-    _namespace(call, write=True)
-    _find(call)
-    labels = _labels(await call.json_body())
-
-    def change() -> None:
-        with call.store.write() as db:
-            db.execute("update jobs set labels=? where id=?", (json.dumps(labels), call.args["id"]))
-
-    await call.write(change)
-    return call.json(_shown(call, _find(call)))
-
-
 async def show_hardware(call: Call) -> Response:
     """List this machine, which costs nothing."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
@@ -184,22 +158,6 @@ async def show_logs(call: Call) -> Response:
         raise ApiError(400, f"tail={tail[:40]!r} is not a number of lines.", "BadRequest")
     lines = _events(call, job, runner_of(call).log_path(job["id"]), None if tail is None else int(tail))
     return StreamingResponse(lines, media_type="text/event-stream", headers={"Cache-Control": "no-cache"})
-
-
-async def no_metrics(call: Call) -> Response:
-    """Refuse metrics: an ended job has none, as on the Hub, and others are not measured."""
-    _namespace(call)
-    if _find(call)["stage"] in _ENDED:
-        raise ApiError(406, "The job has ended, so it has no metrics.")
-    raise ApiError(501, "The embedded Hub does not measure jobs. Look at the process with your system's tools.")
-
-
-async def no_scheduled_jobs(call: Call) -> Response:
-    raise ApiError(
-        501,
-        "The embedded Hub does not offer scheduled jobs. Start `hf jobs run` by cron, or use the real Hub.",
-        "NotImplemented",
-    )
 
 
 # ---------------------------------------------------------------------------------------------------------- starting
@@ -452,9 +410,5 @@ ROUTES = (
     Route("POST", _ALL, run),
     Route("GET", _ONE, inspect),
     Route("POST", f"{_ONE}/cancel", cancel),
-    Route("POST", f"{_ONE}/duplicate", run_again),
-    Route("PUT", f"{_ONE}/labels", set_labels),
     Route("GET", f"{_ONE}/logs", show_logs),
-    Route("GET", f"{_ONE}/metrics", no_metrics),
-    *(Route(method, "/api/scheduled-jobs/{rest...}", no_scheduled_jobs) for method in ("GET", "POST", "PUT", "DELETE")),
 )

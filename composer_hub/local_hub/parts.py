@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
-from composer_hub.local_hub import buckets, commits, community, files, jobs, lfs, repos, sessions, spaces, web, xet
+from composer_hub.local_hub import buckets, commits, community, files, jobs, lfs, repos, sessions, web, xet
 from composer_hub.local_hub.calls import Call, OpenPullRequest, Route
 from composer_hub.local_hub.store import Repo, Store
 
-# Spaces come first, because /api/spaces/hardware is not a repository.
 ROUTES: tuple[Route, ...] = (
-    *spaces.ROUTES,
     *repos.ROUTES,
     *files.ROUTES,
     *commits.ROUTES,
@@ -34,6 +31,3 @@ OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
 
 MAY_PUSH: Callable[[Call, Repo, str], bool] = community.may_push
 """Says who may commit to `refs/pr/N`."""
-
-DETAILS: tuple[Callable[[Repo], Mapping[str, Any]], ...] = (spaces.details,)
-"""What the parts add to a repository's info."""

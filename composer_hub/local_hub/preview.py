@@ -1,4 +1,4 @@
-"""The first rows of a Parquet file, read in a process of its own: a hostile file may end that process, not the server.
+"""The first rows of a Parquet file, read in its own process: a hostile file may end that process, not the server.
 
 `python -m composer_hub.local_hub.preview PATH` (or `-` for stdin) prints `{"columns": […], "rows": [[…]], "total": n}`.
 """

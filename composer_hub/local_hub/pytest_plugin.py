@@ -36,7 +36,7 @@ _HUB = pytest.StashKey[Any]()
 
 @dataclass(frozen=True)
 class EmbeddedHub:
-    """The embedded Hub as one test sees it: a user of its own, who is also its namespace."""
+    """The embedded Hub as one test sees it: its own user, who is also its namespace."""
 
     thread: HubThread = field(repr=False)
     namespace: str

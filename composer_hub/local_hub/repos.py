@@ -14,9 +14,8 @@ from composer_hub.local_hub import bucketstore
 from composer_hub.local_hub.accounts import User
 from composer_hub.local_hub.calls import PUBLIC_LIMIT, ApiError, Call, Route, text_field
 from composer_hub.local_hub.cards import card_errors, card_of, tags_of
-from composer_hub.local_hub.spaces import kept_settings
 from composer_hub.local_hub.store import KINDS, Exists, Repo
-from composer_hub.local_hub.trees import TreeEntry, pointer
+from composer_hub.local_hub.trees import Tree, TreeEntry, pointer
 
 # fmt: off
 LFS_SUFFIXES = (
@@ -43,7 +42,7 @@ async def create(call: Call) -> Response:
     name = f"{namespace}/{text_field(body, 'name')}"
     visibility = text_field(body, "visibility", "") or _default_visibility(call, namespace, body)
     _check_new(user, kind, name, visibility)
-    settings = kept_settings(body, call.store.now()) if kind == "space" else {}
+    settings = _space_settings(body) if kind == "space" else {}
     try:
         repo = await call.write(
             call.store.create_repo,
@@ -67,9 +66,7 @@ async def duplicate(call: Call) -> Response:
     name = text_field(body, "repository")
     visibility = text_field(body, "visibility", "") or source.visibility
     _check_new(user, source.kind, name, visibility)
-    settings = {}
-    if source.kind == "space":
-        settings = {"sdk": source.settings.get("sdk"), **kept_settings(body, call.store.now())}
+    settings = {**source.settings, **_space_settings(body)} if source.kind == "space" else {}
     create_copy = functools.partial(
         call.store.create_repo, source.kind, name, author=user.name, visibility=visibility, settings=settings
     )
@@ -179,7 +176,7 @@ def list_repos(call: Call) -> Response:
 
 
 def _check_list_query(call: Call) -> None:
-    """Refuse what would change the list and is not implemented: a list that ignores it would be wrong."""
+    """Refuse filters that are not implemented; ignoring them would return a wrong list."""
     if unknown := sorted({key.removesuffix("[]") for key in call.query} - {*_LIST_QUERY}):
         message = f"The embedded Hub does not select repositories by {', '.join(unknown)[:200]}. Leave it out."
         raise ApiError(501, message, "NotImplemented", body={"missing": unknown})
@@ -243,7 +240,7 @@ async def check_right(call: Call) -> Response:
 
 
 def may_open(call: Call, repo: Repo) -> bool:
-    """Say whether the caller may read the files: those of a gated repository are closed outside its namespace."""
+    """Return whether the caller may read the files: those of a gated repository are closed outside its namespace."""
     is_member = call.user is not None and call.user.may_read(repo.namespace)
     return call.may_read(repo) and (is_member or not repo.gated)
 
@@ -304,9 +301,29 @@ def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str])
     if repo.kind == "space":
         subdomain = re.sub(r"[^a-z0-9]+", "-", repo.name.lower())
         details |= {"sdk": repo.settings.get("sdk"), "subdomain": subdomain, "host": call.url("/" + repo.web_path)}
-    for extra in call.hub.details:
-        details |= extra(repo)
+        details["runtime"] = _runtime(tree)
     return {key: value for key, value in details.items() if key in ("_id", "id", *only)} if only else details
+
+
+def show_runtime(call: Call) -> Response:
+    repo = call.repo(kind="space")
+    return call.json(_runtime(call.store.tree(repo, _main(call, repo))))
+
+
+def _runtime(tree: Tree) -> dict[str, Any]:
+    """Describe the app of a Space as if it ran; `simulated` marks that nothing does."""
+    has_app = any(path in tree for path in ("app.py", "index.html", "Dockerfile", "streamlit_app.py"))
+    hardware = {"current": "cpu-basic", "requested": "cpu-basic"}
+    stage = "RUNNING" if has_app else "NO_APP_FILE"
+    return {"stage": stage, "hardware": hardware, "gcTimeout": None, "storage": None, "simulated": True}
+
+
+def _space_settings(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the SDK that a new Space asks for; settings of an app that is never run are refused."""
+    if refused := [key for key in ("hardware", "secrets", "sleepTimeSeconds", "variables", "volumes") if body.get(key)]:
+        message = f"The embedded Hub runs no Spaces, so it keeps no {', '.join(refused)}. Set them on the real Hub."
+        raise ApiError(501, message, "NotImplemented", body={"missing": refused})
+    return {"sdk": text_field(body, "sdk")} if body.get("sdk") is not None else {}
 
 
 def _sibling(path: str, entry: TreeEntry, with_blobs: bool) -> dict[str, Any]:
@@ -398,6 +415,7 @@ ROUTES = (
     Route("GET", "/api/telemetry/{topic...}", nothing),
     Route("GET", "/api/settings/repositories", list_storage),
     Route("GET", "/api/organizations/{ns}/settings/repositories", list_storage),
+    Route("GET", "/api/spaces/{ns}/{name}/runtime", show_runtime),
     Route("GET", "/api/{kinds}", list_repos),
     Route("GET", "/api/{kinds}/{ns}/{name}", show),
     Route("GET", "/api/{kinds}/{ns}/{name}/revision/{rev}", show),

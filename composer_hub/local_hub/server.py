@@ -1,13 +1,12 @@
 """The embedded Hub as a process: bind, lock the folder, announce the address, answer until asked to stop.
 
-`serve` runs in this process. `start_server` runs the real command in a child, for tests and for whoever wants an own
-Hub; `embedded` finds or starts the one Hub a user shares between commands.
+`serve` runs in this process. `start_server` runs the real command in a child, for tests and for callers that want
+their own Hub. `embedded` finds or starts the one Hub that a user shares between commands.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.util
 import json
 import os
@@ -52,7 +51,6 @@ class Settings:
     allowed_hosts: tuple[str, ...] = ()
     inject: str = ""
     seed: int = 0
-    upstream: str = ""  # another Hub, whose repositories are copied when they are read
 
 
 @dataclass(frozen=True)
@@ -83,7 +81,6 @@ def serve(
     from composer_hub.local_hub.app import PATIENCE, App, make_hub, open_store
     from composer_hub.local_hub.direct import direct_protocol
     from composer_hub.local_hub.faults import Faulty, parse_faults
-    from composer_hub.local_hub.upstream import Upstream
 
     with_xet = settings.with_xet and importlib.util.find_spec("hf_xet") is not None
     faults = parse_faults(settings.inject)
@@ -119,7 +116,6 @@ def serve(
             endpoint,
             with_xet=with_xet,
             allow_local_jobs=settings.allow_local_jobs,
-            fetch=functools.partial(Upstream(settings.upstream).fetch, store) if settings.upstream else None,
             allowed_hosts=frozenset({"127.0.0.1", "localhost", "::1", settings.host, *settings.allowed_hosts}),
         )
         app: Any = Faulty(App(hub), faults, settings.seed) if faults else App(hub)
@@ -166,7 +162,7 @@ def keep_token(root: Path, token: str, flags: int = os.O_TRUNC) -> None:
 
 
 def write_state(running: RunningHub) -> None:
-    """Say where this folder is served."""
+    """Write the address at which this folder is served."""
     state = {"endpoint": running.endpoint, "pid": running.pid, "with_xet": running.with_xet}
     beside = running.root / f"{STATE}.{running.pid}"
     beside.write_text(json.dumps(state))

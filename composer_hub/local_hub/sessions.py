@@ -96,7 +96,7 @@ def name_of(call: Call) -> str:
 
 
 def failed(call: Call, error: ApiError) -> Response:
-    """Answer an error of a page as a page; who is not signed in can sign in there."""
+    """Answer an error of a page as a page, with a sign-in form for visitors who are not signed in."""
     if error.status < 400 or error.status == 501:
         return error_response(error)
     asked = call.request.url.path + (f"?{call.request.url.query}" if call.request.url.query else "")

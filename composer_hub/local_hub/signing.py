@@ -1,4 +1,4 @@
-"""Words that this server signed: what stands in addresses and tokens of requests that bring no login.
+"""Words that this server signed, in addresses and tokens of requests that bring no login.
 
 A word is a list of values, the time it ends, and a signature. It is valid for one purpose only.
 """

@@ -202,23 +202,13 @@ class Store(Contents):
         """Return all repositories of a kind, the newest first."""
         return [_repo(row) for row in self.read().execute("select * from repos where kind=? order by id desc", (kind,))]
 
-    def update_repo(
-        self,
-        repo: Repo,
-        *,
-        visibility: str | None = None,
-        gated: str | None = None,
-        settings: Mapping[str, Any] | None = None,
-    ) -> Repo:
+    def update_repo(self, repo: Repo, *, visibility: str | None = None, gated: str | None = None) -> Repo:
         """Change what is given and keep the rest."""
         with self.write() as db:
-            now = self.repo_by_id(repo.id)
-            values = (
-                now.visibility if visibility is None else visibility,
-                now.gated if gated is None else gated,
-                json.dumps(dict(now.settings if settings is None else settings)),
+            db.execute(
+                "update repos set visibility=coalesce(?, visibility), gated=coalesce(?, gated) where id=?",
+                (visibility, gated, repo.id),
             )
-            db.execute("update repos set visibility=?, gated=?, settings=? where id=?", (*values, repo.id))
             return self.repo_by_id(repo.id)
 
     def move_repo(self, repo: Repo, new_name: str) -> None:
@@ -309,14 +299,12 @@ class Store(Contents):
         large: Iterable[TreeEntry] = (),
         parent: str = "",
         before: BeforeCommit | None = None,
-        oid: str = "",
     ) -> Commit:
         """Write one commit on a ref and move the ref, or raise and write nothing.
 
         `parent` is the head that the writer saw; `HeadMoved` is raised if the ref has changed since. `small` holds the
         bytes of the small files that the operations name, and `large` is the files whose bytes must be on disk. With
         `before`, the commit starts at `parent` (or the head of the ref) and goes to the ref that `before` returns.
-        A copy has the `oid` of its original.
         """
         with self.write() as db:
             head = self.head(repo, ref)
@@ -340,7 +328,7 @@ class Store(Contents):
                         f"Upload it first. oid: {entry.content_id[:100]}"
                     )
                 db.execute("delete from coming where oid=?", (entry.oid,))
-            return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author, oid)
+            return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author)
 
     def replace_history(self, repo: Repo, ref: str, *, title: str, author: str) -> Commit:
         """Squash a branch: one commit without a parent that holds the same tree."""
@@ -463,7 +451,6 @@ class Store(Contents):
         title: str,
         description: str,
         author: str,
-        oid: str = "",
     ) -> Commit:
         """Insert the commit and move the ref; the whole tree goes in when the way back to one has become long."""
         now = self.now()
@@ -473,7 +460,7 @@ class Store(Contents):
         stored = json.dumps(dict(tree) if is_whole else changes, separators=(",", ":"))
         # The nonce keeps two equal commits on one parent apart, as the time does in git.
         identity = json.dumps([repo_id, parent, stored, title, description, author, now, secrets.token_hex(8)])
-        oid = oid or hashlib.sha1(identity.encode(), usedforsecurity=False).hexdigest()
+        oid = hashlib.sha1(identity.encode(), usedforsecurity=False).hexdigest()
         state = (int(is_whole), 0 if is_whole else chain, 0 if is_whole else weight)
         row = (repo_id, oid, parent, title, description, author, now, stored, *state)
         db.execute(
@@ -519,7 +506,7 @@ _LOG, _OIDS = _chain_of(_COMMIT), "select oid from (" + _chain_of("oid,parent") 
 
 
 def is_commit_id(name: str) -> bool:
-    """Say whether clients take a revision for a commit, of this Hub or of one with longer ids, without asking."""
+    """Return whether clients take a revision for a commit, of this Hub or of one with longer ids, without asking."""
     return re.fullmatch(r"(?i)[0-9a-f]{40}|[0-9a-f]{64}", name) is not None
 
 

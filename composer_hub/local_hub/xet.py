@@ -88,7 +88,7 @@ def adopt(store: Store, repo: Repo, user: User, sha256: str) -> None:
 
 
 async def show_reconstruction(call: Call) -> Response:
-    """Say of which chunks a file, or a range of it, is made, and where to get them."""
+    """Return the chunks of a file, or of a range of it, and where to get them."""
     scope = scope_of(call, write=False)
     file = call.store.chunks.find(scope, call.args["hash"])
     if file is None:
@@ -131,7 +131,7 @@ def _reconstruction(call: Call, file: XetFile, start: int, stop: int) -> dict[st
 async def send_chunks(call: Call) -> Response:
     """Send packed chunks; the address is signed, as the protocol sends no token with it.
 
-    The rest of the pack may be of files that whoever has the address must not read.
+    The rest of the pack may be of files that the holder of the address must not read.
     """
     address = read_address(call.store, call.args["signed"])
     path = call.store.blobs.path(address.blob)

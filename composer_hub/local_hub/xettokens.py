@@ -31,7 +31,7 @@ async def grant(call: Call, holder: str, *, write: bool) -> Response:
 
 
 def area_of(holder: str, user: str) -> str:
-    """Return where a user's uploads to a holder go; what one user sends is not known to another."""
+    """Return where a user's uploads to a holder go; uploads of one user are not known to another."""
     return f"{holder}-{user.encode().hex()}"
 
 
@@ -81,7 +81,7 @@ class ChunkAddress:
 
 
 def read_address(store: Store, word: str) -> ChunkAddress:
-    """Return what an address stands for, as long as its file is there and its pack was not packed again."""
+    """Return what an address names, as long as its file is there and its pack was not packed again."""
     if words := read_signed(store, "chunks", word):
         scope, name, blob, start, stop = words
         file = store.chunks.find(scope, name)

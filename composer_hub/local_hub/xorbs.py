@@ -1,4 +1,4 @@
-"""The formats of Xet: a xorb is packed chunks one after another, a shard says which chunks make which file. No storage.
+"""The formats of Xet: a xorb is packed chunks one after another, a shard lists the chunks of each file. No storage.
 
 In: bytes from a client or from disk. Out: offsets and lengths of chunks, their plain bytes, the files of a shard.
 Everything that does not add up raises `Malformed`.
@@ -61,7 +61,7 @@ class Pack:
 
 
 def pack_of(file: BinaryIO, size: int) -> Pack:
-    """Read where the chunks of a xorb lie; they must fill it exactly, up to an optional footer."""
+    """Read the places of the chunks of a xorb; they must fill it exactly, up to an optional footer."""
     found = list(chunks(file, size))
     if not found:
         raise Malformed("The xorb holds no chunk.")

@@ -39,8 +39,8 @@ BODY: dict[str, Any] = {
     "objects": [{"oid": "ab" * 32, "size": 3}], "next": "/",
 }  # fmt: skip
 WRITES_NOTHING = {
-    "show_paths", "plan_upload", "validate_yaml", "make_link", "sign_in", "not_offered", "no_scheduled_jobs",
-    "verify", "run", "run_again", "cancel", "set_labels",  # jobs are off here
+    "show_paths", "plan_upload", "validate_yaml", "make_link", "sign_in", "not_offered",
+    "verify", "run", "cancel",  # jobs are off here
 }  # fmt: skip
 WORDS = {"ns": "ada", "name": "thing", "kinds": "models", "rev": "main", "branch": "b", "num": "1"}
 WORDS |= {"rest": "x", "id": "x", "store": "x", "scope": "x", "hash": "ab" * 32, "signed": "x", "path": "x"}

@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.blobs import WrongContent
-from composer_hub.local_hub.database import DatabaseError
-from composer_hub.local_hub.migrations import STEPS
+from composer_hub.local_hub.database import FORMAT, DatabaseError
 from composer_hub.local_hub.store import BadRef, Exists, HeadMoved, NoRevision, Repo, Store
 from composer_hub.local_hub.trees import DeleteFile, PutFile, TreeEntry, git_oid, lfs_entry
 
@@ -60,12 +59,13 @@ def test_only_the_owner_of_a_folder_may_read_its_database(tmp_path: Path) -> Non
     assert {path.stat().st_mode & 0o777 for path in tmp_path.glob("hub.sqlite*")} == {0o600}
 
 
-def test_a_folder_of_a_newer_version_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("other", [FORMAT - 1, FORMAT + 1])
+def test_a_folder_of_another_version_is_refused(tmp_path: Path, other: int) -> None:
     Store(tmp_path).close()
     with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as db:
-        assert db.execute("pragma user_version").fetchone() == (len(STEPS),)
-        db.execute(f"pragma user_version = {len(STEPS) + 1}")
-    with pytest.raises(DatabaseError, match="newer version"):
+        assert db.execute("pragma user_version").fetchone() == (FORMAT,)
+        db.execute(f"pragma user_version = {other}")
+    with pytest.raises(DatabaseError, match="another version"):
         Store(tmp_path)
 
 

@@ -8,7 +8,6 @@ import itertools
 import json
 import os
 import random
-import sqlite3
 import subprocess
 import sys
 import threading
@@ -24,8 +23,6 @@ from composer_hub.local_hub.bucketstore import apply_batch, create_bucket, delet
 from composer_hub.local_hub.checking import check
 from composer_hub.local_hub.chunkstore import XetFile
 from composer_hub.local_hub.cleaning import MIN_AGE, clean
-from composer_hub.local_hub.database import DatabaseError
-from composer_hub.local_hub.migrations import STEPS
 from composer_hub.local_hub.server import start_server
 from composer_hub.local_hub.store import NoContent, Repo, Store
 from composer_hub.local_hub.trees import DeleteFile, PutFile, TreeEntry, git_oid, lfs_entry
@@ -329,13 +326,6 @@ def test_damage_is_found_named_and_set_aside(store: Store, repo: Repo, kind: str
     assert whole(store)
 
 
-def test_a_folder_of_an_earlier_format_is_not_converted_beside_its_server(tmp_path: Path) -> None:
-    with contextlib.closing(open_store(tmp_path)) as store, store.write() as db:
-        db.execute("pragma user_version = 1")
-    with pytest.raises(DatabaseError, match="Restart its server"):
-        open_store(tmp_path, is_shared=True)
-
-
 def test_commands_beside_a_server_leave_its_jobs_alone_and_the_next_server_ends_them(tmp_path: Path) -> None:
     stages = "select stage, message from jobs"
     with contextlib.closing(open_store(tmp_path)) as store:
@@ -372,12 +362,7 @@ def test_commands_beside_a_server_lose_nothing_that_it_confirms(tmp_path: Path) 
     assert found[names[0]] >= {"a.txt", "b.txt"}
 
 
-@pytest.mark.parametrize("was_made_before", [False, True])
-def test_gc_shortens_the_database_beside_a_server_that_goes_on(tmp_path: Path, was_made_before: bool) -> None:
-    if was_made_before:  # by a version whose files never became shorter
-        with contextlib.closing(sqlite3.connect(tmp_path / "hub.sqlite")) as connection:
-            connection.executescript(f"pragma user_version={len(STEPS)}; create table other(x);")
-            assert connection.execute("pragma auto_vacuum").fetchone() == (0,)
+def test_gc_shortens_the_database_beside_a_running_server(tmp_path: Path) -> None:
     users = ["--user", "me:hf_test_me", "--no-xet"]
     with start_server(tmp_path, users) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
         for name in ("me/kept", "me/gone"):
