@@ -8,7 +8,7 @@ surrogates become U+FFFD, and the report counts them as repaired.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -89,9 +89,51 @@ def as_bool(value: Any) -> bool | None:
     return bool(value) if isinstance(value, (bool, int, float)) and value in (0, 1) else None
 
 
+def text_at(record: Mapping[str, Any], *path: str) -> str:
+    """Return the text under a path of keys, or ""."""
+    return as_text(_at(record, path))
+
+
+def dict_at(record: Mapping[str, Any], *path: str) -> dict[str, Any]:
+    """Return the object under a path of keys, or an empty one."""
+    return as_dict(_at(record, path))
+
+
+def list_at(record: Mapping[str, Any], *path: str) -> list[Any]:
+    """Return the list under a path of keys, or an empty one."""
+    return as_list(_at(record, path))
+
+
+def dicts_at(record: Mapping[str, Any], *path: str) -> Iterator[dict[str, Any]]:
+    """Yield the objects of the list under a path of keys."""
+    return dicts(_at(record, path))
+
+
+def int_at(record: Mapping[str, Any], *path: str) -> int | None:
+    """Return the whole number under a path of keys, or None."""
+    return as_int(_at(record, path))
+
+
+def bool_at(record: Mapping[str, Any], *path: str) -> bool | None:
+    """Return the truth value under a path of keys, or None."""
+    return as_bool(_at(record, path))
+
+
+def _at(record: Mapping[str, Any], path: Sequence[str]) -> Any:
+    value = record.get(path[0])
+    for key in path[1:]:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value
+
+
 def first_text(row: Any, *names: str) -> str:
     """Return the first of some fields that holds text."""
     return next(filter(None, (as_text(as_dict(row).get(name)) for name in names)), "")
+
+
+def joined(texts: Iterable[str]) -> str:
+    """Return the texts that are not empty, one per line."""
+    return "\n".join(filter(None, texts))
 
 
 def parsed(value: Any) -> Any:
@@ -148,7 +190,7 @@ def content_text(content: Any) -> str:
         content = [content]
     if not isinstance(content, list):
         return as_text(content)
-    return "\n".join(text for part in content if (text := _part_text(part)))
+    return joined(map(_part_text, content))
 
 
 def _part_text(part: Any) -> str:

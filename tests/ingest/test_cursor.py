@@ -51,7 +51,7 @@ def test_an_unknown_block_is_counted_and_costs_exactness(read_file, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines))
     (session,), report = read_file(cursor, path)
-    assert report.unknown_types == {"block selection": 1}
+    assert report.unknown_types == {"content/selection": 1}
     assert "record_not_read" in session.trace.steps[0].prefix_reason
 
 

@@ -36,7 +36,7 @@ _NOTICE = re.compile(
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a history by the line that begins each chat."""
+    """Recognize a history by the line that begins each chat."""
     text = head.removeprefix(b"\xef\xbb\xbf").lstrip().decode("utf-8", "replace")
     return bool(_STARTED.match(text))
 

@@ -13,7 +13,16 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
-from composer_hub.ingest.foreign import arguments_of, as_bool, as_dict, as_int, as_text, content_text, dicts
+from composer_hub.ingest.foreign import (
+    arguments_of,
+    bool_at,
+    content_text,
+    dict_at,
+    dicts_at,
+    first_text,
+    int_at,
+    text_at,
+)
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
@@ -31,8 +40,8 @@ _ERROR_KEYS = ("error", "is_error", "tool_result_is_error", "tool_use_is_error")
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a trajectory by its schema version."""
-    return as_text(next(iter(head_records(head)), {}).get("schema_version")).startswith("ATIF-")
+    """Recognize a trajectory by its schema version."""
+    return text_at(next(iter(head_records(head)), {}), "schema_version").startswith("ATIF-")
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
@@ -50,45 +59,45 @@ def trajectories(
         yield session
     spawned = session.trace.session_id if session else parent
     calls = _spawn_calls(document)
-    for subagent in dicts(document.get("subagent_trajectories")) if depth < MAX_NESTING else ():
-        call_id = calls.get(as_text(subagent.get("trajectory_id")), "")
+    for subagent in dicts_at(document, "subagent_trajectories") if depth < MAX_NESTING else ():
+        call_id = calls.get(text_at(subagent, "trajectory_id"), "")
         yield from trajectories(subagent, report, stem, spawned, call_id, depth + 1)
 
 
 def _spawn_calls(document: Mapping[str, Any]) -> dict[str, str]:
     """Return the call that started each subagent, by the references in the results."""
     return {
-        as_text(ref.get("trajectory_id")): as_text(result.get("source_call_id"))
-        for step in dicts(document.get("steps"))
-        for result in dicts(as_dict(step.get("observation")).get("results"))
-        for ref in dicts(result.get("subagent_trajectory_ref"))
+        text_at(ref, "trajectory_id"): text_at(result, "source_call_id")
+        for step in dicts_at(document, "steps")
+        for result in dicts_at(step, "observation", "results")
+        for ref in dicts_at(result, "subagent_trajectory_ref")
     }
 
 
 def _session(document: Mapping[str, Any], report: FileReport, stem: str, parent: str, call_id: str) -> Session | None:
-    agent, extra = as_dict(document.get("agent")), as_dict(document.get("extra"))
-    ours = as_dict(extra.get(_OURS))
+    agent, extra = dict_at(document, "agent"), dict_at(document, "extra")
+    ours = dict_at(extra, _OURS)
     report.take_unread()  # of a document before this one
     talk = Conversation(report)
-    for number, step in enumerate(dicts(document.get("steps")), start=1):
+    for number, step in enumerate(dicts_at(document, "steps"), start=1):
         _read_step(talk, step, number, report)
-    name = as_text(document.get("trajectory_id")) or as_text(document.get("session_id"))
+    name = first_text(document, "trajectory_id", "session_id")
     return talk.session(
-        source=as_text(ours.get("source")) or NAME,
-        session_id=as_text(ours.get("session_id")) or name,
+        source=text_at(ours, "source") or NAME,
+        session_id=text_at(ours, "session_id") or name,
         name=stem,
-        model=as_text(agent.get("model_name")),
-        tools=tuple(dicts(agent.get("tool_definitions"))),
-        cwd=as_text(ours.get("cwd")),
-        repository=as_text(ours.get("repository")),
-        license=as_text(ours.get("license")),
-        resolved=as_bool(ours.get("resolved")),
+        model=text_at(agent, "model_name"),
+        tools=tuple(dicts_at(agent, "tool_definitions")),
+        cwd=text_at(ours, "cwd"),
+        repository=text_at(ours, "repository"),
+        license=text_at(ours, "license"),
+        resolved=bool_at(ours, "resolved"),
         parent_session_id=parent,
         spawn_call_id=call_id,
         provenance={
-            "format": as_text(document.get("schema_version")),
-            "harness": as_text(agent.get("name")),
-            "harness_version": as_text(agent.get("version")),
+            "format": text_at(document, "schema_version"),
+            "harness": text_at(agent, "name"),
+            "harness_version": text_at(agent, "version"),
         },
     )
 
@@ -108,19 +117,19 @@ def _read_step(talk: Conversation, step: dict[str, Any], number: int, report: Fi
 
 def _read_agent_step(talk: Conversation, step: dict[str, Any], text: str) -> None:
     """Take an inference as a step; copied context and dispatches without a model are only read by later ones."""
-    calls = tuple(call for item in dicts(step.get("tool_calls")) if (call := _call(item)))
-    message = Message("assistant", text, calls, reasoning_content=as_text(step.get("reasoning_content")))
-    count = as_int(step.get("llm_call_count"))
+    calls = tuple(call for item in dicts_at(step, "tool_calls") if (call := _call(item)))
+    message = Message("assistant", text, calls, reasoning_content=text_at(step, "reasoning_content"))
+    count = int_at(step, "llm_call_count")
     if step.get("is_copied_context") is True or count == 0:
         talk.recall(message)
         talk.note(LINEAR if count != 0 else "")
     else:
-        told = as_dict(as_dict(step.get("extra")).get(_OURS))
-        reasons = [as_text(told.get("prefix_reason")), LINEAR if (count or 1) > 1 else ""]
+        told = dict_at(step, "extra", _OURS)
+        reasons = [text_at(told, "prefix_reason"), LINEAR if (count or 1) > 1 else ""]
         talk.act(
             message,
-            model=as_text(step.get("model_name")),
-            reasoning=as_text(told.get("reasoning_status")),
+            model=text_at(step, "model_name"),
+            reasoning=text_at(told, "reasoning_status"),
             reason="; ".join(filter(None, reasons)),
             main=told.get("on_main_branch") is not False,
             usage=usage_of(step.get("metrics"), at=step.get("timestamp")),
@@ -130,9 +139,9 @@ def _read_agent_step(talk: Conversation, step: dict[str, Any], text: str) -> Non
 
 def _observe(talk: Conversation, step: dict[str, Any]) -> None:
     """Put a step's results behind it; one that names no call is a message of the harness."""
-    for result in dicts(as_dict(step.get("observation")).get("results")):
-        text, call_id = content_text(result.get("content")), as_text(result.get("source_call_id"))
-        flag = _flag(as_dict(result.get("extra")))
+    for result in dicts_at(step, "observation", "results"):
+        text, call_id = content_text(result.get("content")), text_at(result, "source_call_id")
+        flag = _flag(dict_at(result, "extra"))
         if call_id:
             talk.answer(Message("tool", text, tool_call_id=call_id), flag)
         elif text:
@@ -141,20 +150,20 @@ def _observe(talk: Conversation, step: dict[str, Any]) -> None:
 
 
 def _call(item: dict[str, Any]) -> ToolCall | None:
-    name = as_text(item.get("function_name"))
-    raw = as_dict(item.get("extra")).get("raw_arguments")
+    name = text_at(item, "function_name")
+    raw = dict_at(item, "extra").get("raw_arguments")
     arguments = arguments_of(item.get("arguments") if raw is None else raw)
-    return ToolCall(name, arguments, as_text(item.get("tool_call_id"))) if name else None
+    return ToolCall(name, arguments, text_at(item, "tool_call_id")) if name else None
 
 
 def _flag(extra: dict[str, Any]) -> ResultFlag | None:
     """Read an error in the form of `export.to_atif`, or any producer's truth value."""
     error = extra.get("error")
     if isinstance(error, dict):
-        status, detail = as_text(error.get("status")), as_text(error.get("detail"))
-        return ResultFlag(as_bool(error.get("is_error")), as_int(error.get("exit_code")), status, detail)
-    marks = [mark for key in _ERROR_KEYS if (mark := as_bool(extra.get(key))) is not None]
-    code = as_int(extra.get("exit_code"))
+        status, detail = text_at(error, "status"), text_at(error, "detail")
+        return ResultFlag(bool_at(error, "is_error"), int_at(error, "exit_code"), status, detail)
+    marks = [mark for key in _ERROR_KEYS if (mark := bool_at(extra, key)) is not None]
+    code = int_at(extra, "exit_code")
     if isinstance(error, str) and error:
         return ResultFlag(True, code, "failed", error)
     failed = any(marks) if marks else None

@@ -15,15 +15,16 @@ from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, parquet_columns, read_rows
 from composer_hub.ingest.foreign import (
-    as_bool,
     as_dict,
-    as_list,
     as_text,
+    bool_at,
     chat_calls,
     content_text,
     first_text,
+    list_at,
     parsed,
     parsed_dicts,
+    text_at,
 )
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, ToolCall
@@ -40,7 +41,7 @@ _TEXT_PROTOCOLS = (harness_named("mini_swe_agent"), harness_named("openhands_v1"
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a row by a column of chat messages; Parquet by the names of its columns."""
+    """Recognize a row by a column of chat messages; Parquet by the names of its columns."""
     if head[:4] == b"PAR1":
         columns = parquet_columns(path)
         return bool(columns.intersection(_COLUMNS)) and not columns & _FOREIGN
@@ -69,7 +70,7 @@ def session_of(
 ) -> Session | None:
     """Return the session of one row, with the columns of any dataset; `inexact` is the reason for all prompts."""
     entries = [entry for entry in _messages(row) if _role(entry)]
-    told = {name: as_text(row.get(name)) for name in ("instance_id", "run_id", "exit_status")}
+    told = {name: text_at(row, name) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
     report.take_unread()  # of a row before this one
     return talk_of(entries, report, inexact).session(
@@ -107,14 +108,14 @@ def talk_of(entries: list[dict[str, Any]], report: FileReport, inexact: str = ""
 def message_of(entry: Mapping[str, Any]) -> Message:
     """Read a message in the OpenAI form, nebius' `{role: ai, text}` or ShareGPT's `{from, value}`."""
     role = _role(entry)
-    ids = as_list(entry.get("tool_call_ids"))
+    ids = list_at(entry, "tool_call_ids")
     texts = (content_text(entry.get(key)) for key in ("content", "text", "value", "system_prompt"))
     return Message(
         role=role,
         content=next(filter(None, texts), ""),
         tool_calls=_calls(entry) if role == "assistant" else (),
-        tool_call_id=as_text(entry.get("tool_call_id")) or as_text(ids[0] if ids else "") if role == "tool" else "",
-        name=as_text(entry.get("name")) if role == "tool" else "",
+        tool_call_id=text_at(entry, "tool_call_id") or as_text(ids[0] if ids else "") if role == "tool" else "",
+        name=text_at(entry, "name") if role == "tool" else "",
         reasoning_content=_thinking(entry) if role == "assistant" else "",
     )
 
@@ -125,7 +126,7 @@ def _calls(entry: Mapping[str, Any]) -> tuple[ToolCall, ...]:
 
 
 def _thinking(entry: Mapping[str, Any]) -> str:
-    return as_text(entry.get("reasoning_content")) or as_text(entry.get("reasoning")) or as_text(entry.get("thinking"))
+    return first_text(entry, "reasoning_content", "reasoning", "thinking")
 
 
 def _messages(row: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -140,11 +141,11 @@ def _is_chat(entry: Mapping[str, Any]) -> bool:
 
 
 def _role(entry: Mapping[str, Any]) -> str:
-    return _ROLES.get(as_text(entry.get("role")) or as_text(entry.get("from")), "")
+    return _ROLES.get(first_text(entry, "role", "from"), "")
 
 
 def _verdict(row: Mapping[str, Any]) -> bool | None:
-    verdicts = (as_bool(row.get(name)) for name in ("resolved", "target"))
+    verdicts = (bool_at(row, name) for name in ("resolved", "target"))
     return next((verdict for verdict in verdicts if verdict is not None), None)
 
 

@@ -5,9 +5,11 @@ The file holds the attachment's data, not the words it was sent with: the frame 
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
-from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text
+from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text, dict_at, first_text, joined, list_at, text_at
+from composer_hub.ingest.readers.blocks import DOCUMENT
 
 SILENT = {
     "hook_system_message", "hook_non_blocking_error", "hook_cancelled", "hook_error_during_execution",
@@ -27,18 +29,30 @@ TEXT_KEYS = {
 }  # fmt: skip
 
 
-DOCUMENT = "[document]"
+_FRAMES = {  # words around the attachment's own, and the field without which there is nothing to say
+    "agent_mention": ("The user asks for the agent {agentType}.", ""),
+    "edited_image_file": (f"{{filename}}:\n{IMAGE}", ""),
+    "edited_text_file": ("{filename} was changed outside this session:\n{snippet}", "snippet"),
+    "opened_file_in_ide": ("The user opened the file {filename} in the IDE.", ""),
+    "pdf_reference": ("PDF file: {filename} ({pageCount} pages).", ""),
+    "plan_file_reference": ("The plan in {planFilePath}:\n{planContent}", "planContent"),
+    "selected_lines_in_ide": ("The user selected the lines {lineStart} to {lineEnd} from {filename}:\n{content}", ""),
+}
 _HEARD_HOOKS = ("SessionStart", "UserPromptSubmit")
 """Only of these does the model read what they print."""
 
 
 def attachment_text(attachment: dict[str, Any]) -> str | None:
     """Return the prompt text of an attachment, "" if it has none, None if its type is unknown."""
-    kind = as_text(attachment.get("type"))
+    kind = text_at(attachment, "type")
     if kind in SILENT:
         return ""
     if kind in TEXT_KEYS:
         return _reminder(_plain(attachment.get(TEXT_KEYS[kind])))
+    if kind in _FRAMES:
+        frame, needed = _FRAMES[kind]
+        fields = {name: text_at(attachment, name) for name in re.findall(r"\{(\w+)\}", frame)}
+        return _reminder(frame.format(**fields)) if not needed or fields[needed] else ""
     writer = _WRITERS.get(kind)
     return None if writer is None else writer(attachment)
 
@@ -57,40 +71,31 @@ def _plain(value: Any) -> str:
     """Return the text of a string, a list of strings or of content blocks."""
     if isinstance(value, str):
         return value
-    parts = [one if isinstance(one, str) else as_text(as_dict(one).get("text")) for one in as_list(value)]
-    return "\n".join(part for part in parts if part)
+    parts = [one if isinstance(one, str) else text_at(as_dict(one), "text") for one in as_list(value)]
+    return joined(parts)
 
 
 def _queued(attachment: dict[str, Any]) -> str:
-    blocks = as_list(attachment.get("prompt"))
+    blocks = list_at(attachment, "prompt")
     images = [IMAGE for block in blocks if as_dict(block).get("type") == "image"]
-    return "\n".join(filter(None, [_plain(attachment.get("prompt")), *images]))
+    return joined([_plain(attachment.get("prompt")), *images])
 
 
 def _file(attachment: dict[str, Any]) -> str:
-    name, content = as_text(attachment.get("filename")), as_dict(attachment.get("content"))
+    name, content = text_at(attachment, "filename"), dict_at(attachment, "content")
     if content.get("type") in ("image", "pdf"):
         return _reminder(f"{name}:\n{IMAGE if content['type'] == 'image' else DOCUMENT}")
-    text = as_text(as_dict(content.get("file")).get("content")) or as_text(content.get("content"))
+    text = text_at(content, "file", "content") or text_at(content, "content")
     return _reminder(f"{name}:\n{text}") if text else ""
 
 
-def _edited(attachment: dict[str, Any]) -> str:
-    snippet = as_text(attachment.get("snippet"))
-    return (
-        _reminder(f"{as_text(attachment.get('filename'))} was changed outside this session:\n{snippet}")
-        if snippet
-        else ""
-    )
-
-
 def _memory(attachment: dict[str, Any]) -> str:
-    text = as_text(as_dict(attachment.get("content")).get("content"))
-    return _reminder(f"Contents of {as_text(attachment.get('path'))}:\n{text}") if text else ""
+    text = text_at(attachment, "content", "content")
+    return _reminder(f"Contents of {text_at(attachment, 'path')}:\n{text}") if text else ""
 
 
 def _deferred(attachment: dict[str, Any]) -> str:
-    added = [as_text(name) for name in as_list(attachment.get("addedLines")) or as_list(attachment.get("addedNames"))]
+    added = [as_text(name) for name in list_at(attachment, "addedLines") or list_at(attachment, "addedNames")]
     return _reminder("Tools that can be loaded by name:\n" + "\n".join(added)) if added else ""
 
 
@@ -99,98 +104,64 @@ def _lines(attachment: dict[str, Any]) -> str:
 
 
 def _todos(attachment: dict[str, Any]) -> str:
-    items = [as_dict(item) for item in as_list(attachment.get("content"))]
-    lines = [f"- [{as_text(i.get('status'))}] {as_text(i.get('content')) or as_text(i.get('subject'))}" for i in items]
+    items = [as_dict(item) for item in list_at(attachment, "content")]
+    lines = [f"- [{text_at(i, 'status')}] {first_text(i, 'content', 'subject')}" for i in items]
     return _reminder("The task list now:\n" + "\n".join(lines)) if lines else ""
 
 
 def _blocked(attachment: dict[str, Any]) -> str:
-    return _reminder(as_text(as_dict(attachment.get("blockingError")).get("blockingError")))
+    return _reminder(text_at(attachment, "blockingError", "blockingError"))
 
 
 def _skills(attachment: dict[str, Any]) -> str:
-    return _reminder("\n\n".join(as_text(as_dict(one).get("content")) for one in as_list(attachment.get("skills"))))
+    return _reminder("\n\n".join(text_at(as_dict(one), "content") for one in list_at(attachment, "skills")))
 
 
 def _hook(attachment: dict[str, Any]) -> str:
-    text = as_text(attachment.get("content"))
+    text = text_at(attachment, "content")
     heard = text and attachment.get("hookEvent") in _HEARD_HOOKS
-    return _reminder(f"{as_text(attachment.get('hookName'))} hook success: {text}") if heard else ""
+    return _reminder(f"{text_at(attachment, 'hookName')} hook success: {text}") if heard else ""
 
 
 def _late_hook(attachment: dict[str, Any]) -> str:
-    response = as_dict(attachment.get("response"))
-    more = as_dict(response.get("hookSpecificOutput")).get("additionalContext")
-    return _reminder("\n".join(filter(None, [as_text(response.get("systemMessage")), as_text(more)])))
-
-
-def _selected(attachment: dict[str, Any]) -> str:
-    lines = f"{attachment.get('lineStart')} to {attachment.get('lineEnd')}"
-    text = as_text(attachment.get("content"))
-    return _reminder(f"The user selected the lines {lines} from {as_text(attachment.get('filename'))}:\n{text}")
-
-
-def _opened(attachment: dict[str, Any]) -> str:
-    return _reminder(f"The user opened the file {as_text(attachment.get('filename'))} in the IDE.")
+    response = dict_at(attachment, "response")
+    more = dict_at(response, "hookSpecificOutput").get("additionalContext")
+    return _reminder(joined([text_at(response, "systemMessage"), as_text(more)]))
 
 
 def _diagnostics(attachment: dict[str, Any]) -> str:
     lines = []
-    for file in map(as_dict, as_list(attachment.get("files"))):
-        lines.append(f"{as_text(file.get('uri'))}:")
-        found = map(as_dict, as_list(file.get("diagnostics")))
-        lines += [f"  [{as_text(one.get('severity'))}] {as_text(one.get('message'))}" for one in found]
+    for file in map(as_dict, list_at(attachment, "files")):
+        lines.append(f"{text_at(file, 'uri')}:")
+        found = map(as_dict, list_at(file, "diagnostics"))
+        lines += [f"  [{text_at(one, 'severity')}] {text_at(one, 'message')}" for one in found]
     return _reminder("New diagnostics:\n" + "\n".join(lines)) if lines else ""
 
 
 def _resource(attachment: dict[str, Any]) -> str:
-    text = _plain(as_dict(attachment.get("content")).get("contents"))
-    return _reminder(f"{as_text(attachment.get('server'))} {as_text(attachment.get('uri'))}:\n{text}") if text else ""
-
-
-def _agent(attachment: dict[str, Any]) -> str:
-    return _reminder(f"The user asks for the agent {as_text(attachment.get('agentType'))}.")
-
-
-def _plan(attachment: dict[str, Any]) -> str:
-    text = as_text(attachment.get("planContent"))
-    return _reminder(f"The plan in {as_text(attachment.get('planFilePath'))}:\n{text}") if text else ""
-
-
-def _pdf(attachment: dict[str, Any]) -> str:
-    return _reminder(f"PDF file: {as_text(attachment.get('filename'))} ({attachment.get('pageCount')} pages).")
-
-
-def _image(attachment: dict[str, Any]) -> str:
-    return _reminder(f"{as_text(attachment.get('filename'))}:\n{IMAGE}")
+    text = _plain(dict_at(attachment, "content").get("contents"))
+    return _reminder(f"{text_at(attachment, 'server')} {text_at(attachment, 'uri')}:\n{text}") if text else ""
 
 
 def _memories(attachment: dict[str, Any]) -> str:
-    found = [as_dict(one) for one in as_list(attachment.get("memories"))]
-    return _reminder("\n\n".join(f"{as_text(one.get('path'))}:\n{as_text(one.get('content'))}" for one in found))
+    found = [as_dict(one) for one in list_at(attachment, "memories")]
+    return _reminder("\n\n".join(f"{text_at(one, 'path')}:\n{text_at(one, 'content')}" for one in found))
 
 
 def _mail(attachment: dict[str, Any]) -> str:
-    found = [as_dict(one) for one in as_list(attachment.get("messages"))]
-    return _reminder("\n\n".join(f"{as_text(one.get('from'))}: {as_text(one.get('text'))}" for one in found))
+    found = [as_dict(one) for one in list_at(attachment, "messages")]
+    return _reminder("\n\n".join(f"{text_at(one, 'from')}: {text_at(one, 'text')}" for one in found))
 
 
 _WRITERS = {
     "hook_success": _hook,
     "async_hook_response": _late_hook,
-    "selected_lines_in_ide": _selected,
-    "opened_file_in_ide": _opened,
     "diagnostics": _diagnostics,
     "mcp_resource": _resource,
-    "agent_mention": _agent,
-    "plan_file_reference": _plan,
-    "pdf_reference": _pdf,
-    "edited_image_file": _image,
     "relevant_memories": _memories,
     "teammate_mailbox": _mail,
     "queued_command": _queued,
     "file": _file,
-    "edited_text_file": _edited,
     "nested_memory": _memory,
     "deferred_tools_delta": _deferred,
     "agent_listing_delta": _lines,

@@ -25,9 +25,10 @@ from composer_hub.ingest.documents import (
     read_document,
     read_records,
 )
-from composer_hub.ingest.foreign import IMAGE, as_dict, as_list, as_text, shallow
+from composer_hub.ingest.foreign import as_dict, as_list, as_text, dict_at, list_at, text_at
+from composer_hub.ingest.readers.blocks import Blocks
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
-from composer_hub.ingest.readers.claude_stream import Stream, is_first
+from composer_hub.ingest.readers.claude_stream import ClaudeStream, is_first
 from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
@@ -60,7 +61,7 @@ _QWEN_PARTS = re.compile(rb'"message"\s*:\s*\{[^{}\[\]]*"parts"\s*:')
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a Claude Code session by its records' own keys."""
+    """Recognize a Claude Code session by its records' own keys."""
     if is_list(head):
         return is_stream(head)
     records = head_lines(head)
@@ -82,10 +83,10 @@ def is_stream(head: bytes) -> bool:
 
 
 def _is_ours(record: dict[str, Any]) -> bool:
-    kind = as_text(record.get("type"))
+    kind = text_at(record, "type")
     if "parentUuid" in record and "uuid" in record:
         # Qwen Code writes the same keys, but its messages have parts and its other records a payload.
-        return kind in IN_TREE and "parts" not in as_dict(record.get("message")) and "systemPayload" not in record
+        return kind in IN_TREE and "parts" not in dict_at(record, "message") and "systemPayload" not in record
     return kind in BESIDE_TREE and any(key in record for key in ("sessionId", "leafUuid", "messageId"))
 
 
@@ -105,7 +106,7 @@ class _File:
 
     def __init__(self, path: Path, report: FileReport) -> None:
         self.path, self.report = path, report
-        self.stream = Stream()
+        self.stream = ClaudeStream()
         self.nodes: dict[str, Node] = {}
         self.side: dict[str, str] = {}  # uuid of a sidechain record -> its agent id or ""
         self.session_ids: dict[str, int] = {}
@@ -124,18 +125,16 @@ class _File:
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """File one record away."""
-        kind = as_text(record.get("type"))
-        if session := as_text(record.get("sessionId")):
+        kind = text_at(record, "type")
+        if session := text_at(record, "sessionId"):
             self.session_ids[session] = self.session_ids.get(session, 0) + 1
         if kind == "content-replacement":
-            self.replaced |= {
-                as_text(one.get("toolUseId")) for one in map(as_dict, as_list(record.get("replacements")))
-            } - {""}
+            self.replaced |= {text_at(one, "toolUseId") for one in map(as_dict, list_at(record, "replacements"))} - {""}
         if kind == "fork-context-ref":
-            self.forked.add(as_text(record.get("agentId")))
+            self.forked.add(text_at(record, "agentId"))
         if kind not in IN_TREE and kind not in BESIDE_TREE:
             self.report.unknown(kind, number)
-        uuid = as_text(record.get("uuid"))
+        uuid = text_at(record, "uuid")
         if not uuid or kind in BESIDE_TREE:
             return
         if uuid in self.nodes:
@@ -144,7 +143,7 @@ class _File:
         if self.unseen:
             self._see(record)
         if record.get("isSidechain") is True:
-            self.side[uuid] = as_text(record.get("agentId"))
+            self.side[uuid] = text_at(record, "agentId")
         for key in ("supersedesUuids", "retractedMessageUuids"):
             if key in record:
                 self.withdrawn.update(as_text(one) for one in as_list(record[key]))
@@ -154,12 +153,12 @@ class _File:
 
     def _see(self, record: dict[str, Any]) -> None:
         for key in tuple(self.unseen):
-            if value := as_text(record.get(key)):
+            if value := text_at(record, key):
                 self.seen[key] = value
                 self.unseen.discard(key)
 
     def _node(self, uuid: str, record: dict[str, Any], number: int) -> Node:
-        node = Node(uuid, as_text(record.get("parentUuid")))
+        node = Node(uuid, text_at(record, "parentUuid"))
         kind = record.get("type")
         if kind == "user":
             self._user(node, record, number)
@@ -168,7 +167,7 @@ class _File:
         elif kind == "system":
             self._system(node, record, number)
         elif kind == "attachment":
-            self._attachment(node, as_dict(record.get("attachment")), number)
+            self._attachment(node, dict_at(record, "attachment"), number)
         return node
 
     def _user(self, node: Node, record: dict[str, Any], number: int) -> None:
@@ -176,30 +175,24 @@ class _File:
         if record.get("isVisibleInTranscriptOnly") is True and not is_summary:
             return
         node.cut = is_summary  # settled in `_cuts`, once the boundary above it is known
-        content = as_dict(record.get("message")).get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
+        blocks = self._blocks(dict_at(record, "message").get("content"), node, number)
         messages: list[Message] = []
         flags: list[ResultFlag | None] = []
-        texts: list[str] = []
-        for block in map(as_dict, blocks):
-            if block.get("type") == "tool_result":
-                call_id = as_text(block.get("tool_use_id")) or as_text(record.get("sourceToolUseID"))
-                messages.append(Message("tool", self._text(block.get("content"), node, number), tool_call_id=call_id))
-                flags.append(self._flag(block, record, messages[-1].content))
-                self._spawn(record, call_id)
-            elif block.get("type") == "text":
-                texts.append(as_text(block.get("text")))
-            else:
-                texts.append(self._text([block], node, number))
-        if text := "\n".join(text for text in texts if text):
-            messages.append(Message("user", text))
+        for block in blocks.results:
+            call_id = text_at(block, "tool_use_id") or text_at(record, "sourceToolUseID")
+            text = self._blocks(block.get("content"), node, number).text
+            messages.append(Message("tool", text, tool_call_id=call_id))
+            flags.append(self._flag(block, record, text))
+            self._spawn(record, call_id)
+        if blocks.text:
+            messages.append(Message("user", blocks.text))
             flags.append(None)
         node.messages, node.flags = tuple(messages), tuple(flags)
 
     def _flag(self, block: dict[str, Any], record: dict[str, Any], text: str) -> ResultFlag | None:
         is_error = block.get("is_error")
         copy = record.get("toolUseResult")
-        denial = as_text(record.get("toolDenialKind"))
+        denial = text_at(record, "toolDenialKind")
         code, status = None, "denied" if denial else ""
         if isinstance(copy, dict):
             code = copy.get("exitCode", copy.get("exit_code"))
@@ -210,84 +203,59 @@ class _File:
         return _result_flag(is_error if isinstance(is_error, bool) else None, code, status, denial)
 
     def _spawn(self, record: dict[str, Any], call_id: str) -> None:
-        if agent := as_text(as_dict(record.get("toolUseResult")).get("agentId")):
+        if agent := text_at(record, "toolUseResult", "agentId"):
             self.spawned.setdefault(agent, call_id)
 
     def _assistant(self, node: Node, record: dict[str, Any], number: int) -> None:
-        message = as_dict(record.get("message"))
-        model = as_text(message.get("model"))
+        message = dict_at(record, "message")
+        model = text_at(message, "model")
         if record.get("isApiErrorMessage") is True:  # shown to the user, never sent to the model
             self.report.add("provider_errors")
-            self.provider_errors[node.node_id] = self._text(message.get("content"), node, number)
+            self.provider_errors[node.node_id] = self._blocks(message.get("content"), node, number).text
             return
         if model == SYNTHETIC_MODEL:
             self.report.add("synthetic")
-        content = message.get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else as_list(content)
-        texts: list[str] = []
-        thoughts: list[str] = []
-        calls: list[ToolCall] = []
-        for block in map(as_dict, blocks):
-            kind = block.get("type")
-            if kind == "thinking":
-                thought = as_text(block.get("thinking"))
-                thoughts.append(thought)
-                node.reasoning_status = "plain" if thought or node.reasoning_status == "plain" else "encrypted"
-            elif kind == "redacted_thinking":
-                node.reasoning_status = "plain" if node.reasoning_status == "plain" else "encrypted"
-            elif kind in ("tool_use", "server_tool_use", "mcp_tool_use"):
-                call_id = as_text(block.get("id")) or f"{node.node_id}:{len(calls)}"
-                calls.append(ToolCall(as_text(block.get("name")), shallow(block.get("input")), call_id))
-            elif kind == "text":
-                texts.append(as_text(block.get("text")))
-            else:
-                texts.append(self._text([block], node, number))
-        node.turn = as_text(message.get("id")) or node.node_id
+        blocks = self._blocks(message.get("content"), node, number)
+        node.turn = text_at(message, "id") or node.node_id
         node.model = "" if model == SYNTHETIC_MODEL else model
         node.is_target = model != SYNTHETIC_MODEL
-        node.messages = (
-            Message(
-                "assistant",
-                "\n".join(text for text in texts if text),
-                tuple(calls),
-                reasoning_content="\n".join(thought for thought in thoughts if thought),
-            ),
-        )
-        stopped = as_text(message.get("stop_reason"))
+        node.messages = (blocks.action(),)
+        node.reasoning_status = blocks.reasoning or node.reasoning_status
+        stopped = text_at(message, "stop_reason")
         node.usage = usage_of(message.get("usage"), at=record.get("timestamp"), is_open=not stopped)
         if not stopped:
             self.unfinished.add(node.node_id)
         status = "interrupted" if record.get("isAbortedMidStream") is True else STOPPED.get(stopped, "")
         if status:
-            detail = as_text(as_dict(message.get("stop_details")).get("category"))
+            detail = text_at(message, "stop_details", "category")
             node.flags = (ResultFlag(status=status, detail=detail or stopped),)
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:
-        subtype = as_text(record.get("subtype"))
+        subtype = text_at(record, "subtype")
         if subtype not in SYSTEM_SUBTYPES:
             self.report.unknown(f"system/{subtype}", number)
         elif subtype == "compact_boundary":
             node.cut = True
-            node.logical_parent = as_text(record.get("logicalParentUuid")) or node.parent
+            node.logical_parent = text_at(record, "logicalParentUuid") or node.parent
             node.parent = ""
-            self._kept_over(as_dict(record.get("compactMetadata")))
+            self._kept_over(dict_at(record, "compactMetadata"))
         elif subtype == "microcompact_boundary":
             node.inexact = "microcompact"
         elif subtype == "api_error":
             self.report.add("provider_errors")
-        elif subtype == "local_command" and (text := as_text(record.get("content"))):
+        elif subtype == "local_command" and (text := text_at(record, "content")):
             node.messages = (Message("user", text),)
 
     def _kept_over(self, metadata: dict[str, Any]) -> None:
         """Note the messages that a compaction keeps word for word after its anchor."""
-        segment = as_dict(metadata.get("preservedSegment"))
-        ends = as_text(segment.get("headUuid")), as_text(segment.get("tailUuid"))
+        segment = dict_at(metadata, "preservedSegment")
+        ends = text_at(segment, "headUuid"), text_at(segment, "tailUuid")
         if all(ends):
-            self.kept[as_text(segment.get("anchorUuid"))] = ends
+            self.kept[text_at(segment, "anchorUuid")] = ends
 
     def _attachment(self, node: Node, attachment: dict[str, Any], number: int) -> None:
         if attachment.get("type") == "deferred_tools_delta":
-            self.deferred |= dict.fromkeys(as_text(name) for name in as_list(attachment.get("addedNames")))
+            self.deferred |= dict.fromkeys(as_text(name) for name in list_at(attachment, "addedNames"))
         text = attachment_text(attachment)
         if text is None:
             self.report.unknown(f"attachment/{attachment.get('type')}", number)
@@ -296,26 +264,10 @@ class _File:
             node.messages = (Message("user", text),)
             node.inexact = unseen_part(text)
 
-    def _text(self, content: Any, node: Node, number: int) -> str:
-        """Return the text of content blocks; other blocks leave a placeholder."""
-        if isinstance(content, str):
-            return content
-        parts = []
-        for block in map(as_dict, as_list(content)):
-            kind = block.get("type")
-            if kind == "text":
-                parts.append(as_text(block.get("text")))
-            elif kind == "image":
-                parts.append(IMAGE)
-                node.inexact = node.inexact or "image_left_out"
-            elif kind == "document":
-                parts.append("[document]")
-                node.inexact = node.inexact or "document_left_out"
-            elif kind == "tool_reference":
-                parts.append(f"[tool {as_text(block.get('tool_name'))}]")
-            else:
-                self.report.unknown(f"content/{kind}", number)
-        return "\n".join(part for part in parts if part)
+    def _blocks(self, content: Any, node: Node, number: int) -> Blocks:
+        blocks = Blocks(content, self.report, number, node.node_id)
+        node.inexact = node.inexact or blocks.lost
+        return blocks
 
     # ---- trees
 
@@ -375,7 +327,7 @@ class _File:
                 node.flags = node.flags or (ResultFlag(status="provider_error", detail=said),)
 
     def _as_streamed(self) -> None:
-        """Add what a stream says at its ends: the offered tools and the denied calls; none of its prompts is whole."""
+        """Add what a stream records at its ends: the offered tools and the denied calls. No prompt is whole."""
         self.deferred |= self.stream.tools
         for node in self.nodes.values():
             if not node.parent:
@@ -460,9 +412,9 @@ def _call_in_parent(path: Path, session_id: str, agent: str) -> str:
     except OSError:
         return ""
     for record in records:
-        if as_dict(record.get("toolUseResult")).get("agentId") == agent:
-            blocks = as_list(as_dict(record.get("message")).get("content"))
-            return next((as_text(block.get("tool_use_id")) for block in map(as_dict, blocks)), "")
+        if dict_at(record, "toolUseResult").get("agentId") == agent:
+            blocks = list_at(record, "message", "content")
+            return next((text_at(block, "tool_use_id") for block in map(as_dict, blocks)), "")
     return ""
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from composer_hub.ingest.foreign import as_dict, as_list, as_text, dicts
+from composer_hub.ingest.foreign import as_text, dict_at, dicts_at, list_at, text_at
 
 SILENT = {
     "stream_event", "result", "rate_limit_event", "tool_progress", "tool_use_summary", "auth_status", "keep_alive",
@@ -27,10 +27,10 @@ def is_first(record: dict[str, Any]) -> bool:
     """Recognize the record that opens a stream; Qwen Code and others write the same with tools of other names."""
     if record.get("type") != "system" or record.get("subtype") != "init" or "session_id" not in record:
         return False
-    return "claude_code_version" in record or {as_text(name) for name in as_list(record.get("tools"))} >= TOOLS
+    return "claude_code_version" in record or {as_text(name) for name in list_at(record, "tools")} >= TOOLS
 
 
-class Stream:
+class ClaudeStream:
     """Where the next record of each conversation in the stream belongs."""
 
     def __init__(self) -> None:
@@ -45,16 +45,16 @@ class Stream:
         self.is_open |= "session_id" in record and not {"sessionId", "parentUuid"} & record.keys()
         if not self.is_open:
             return record
-        kind, subtype = as_text(record.get("type")), as_text(record.get("subtype"))
-        self.denied |= {as_text(one.get("tool_use_id")) for one in dicts(record.get("permission_denials"))}
+        kind, subtype = text_at(record, "type"), text_at(record, "subtype")
+        self.denied |= {text_at(one, "tool_use_id") for one in dicts_at(record, "permission_denials")}
         if kind in SILENT:
             return None
-        agent = as_text(record.get("parent_tool_use_id"))
-        uuid = as_text(record.get("uuid")) or f"{number}"
+        agent = text_at(record, "parent_tool_use_id")
+        uuid = text_at(record, "uuid") or f"{number}"
         stored = {
             **record,
             "uuid": uuid,
-            "parentUuid": self._parent(agent, kind, uuid, as_dict(record.get("message"))),
+            "parentUuid": self._parent(agent, kind, uuid, dict_at(record, "message")),
             "sessionId": record.get("session_id"),
             "version": record.get("claude_code_version"),
             "toolUseResult": record.get("tool_use_result"),
@@ -64,21 +64,21 @@ class Stream:
         if agent:
             stored |= {"isSidechain": True, "agentId": agent}
         if kind == "system" and subtype in SILENT_SUBTYPES:
-            self.tools |= dict.fromkeys(as_text(name) for name in as_list(record.get("tools")))
+            self.tools |= dict.fromkeys(as_text(name) for name in list_at(record, "tools"))
             stored["subtype"] = "informational"
         return stored
 
     def _parent(self, agent: str, kind: str, uuid: str, message: dict[str, Any]) -> str:
         """Return the parent of a record and note what follows it."""
         last = self._last.get(agent, "")
-        blocks = list(dicts(message.get("content")))
+        blocks = list(dicts_at(message, "content"))
         if kind == "assistant":
-            turn = agent, as_text(message.get("id")) or uuid
+            turn = agent, text_at(message, "id") or uuid
             last = self._above.get(turn, last)
             self._above[turn] = uuid
-            self._above |= {(agent, as_text(block.get("id"))): uuid for block in blocks if block.get("id")}
+            self._above |= {(agent, text_at(block, "id")): uuid for block in blocks if block.get("id")}
         elif kind == "user":
-            calls = [(agent, as_text(block.get("tool_use_id"))) for block in blocks]
+            calls = [(agent, text_at(block, "tool_use_id")) for block in blocks]
             last = next((self._above[call] for call in calls if call in self._above), last)
         self._last[agent] = uuid
         return last

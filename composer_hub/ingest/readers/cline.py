@@ -14,10 +14,11 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, is_list, read_document
-from composer_hub.ingest.foreign import IMAGE, arguments_of, as_bool, as_dict, as_int, as_list, as_text, dicts
+from composer_hub.ingest.foreign import as_dict, as_text, bool_at, dicts, dicts_at, int_at, list_at, text_at
+from composer_hub.ingest.readers.blocks import Blocks
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.usage import usage_of
-from composer_hub.records import Message, ToolCall, canonical_json
+from composer_hub.records import Message, canonical_json
 from composer_hub.session import ResultFlag, Session
 
 NAME = "cline"
@@ -34,27 +35,27 @@ def sniff(head: bytes, path: Path) -> bool:
     if is_list(head):
         return all(map(_is_message, records[:3]))
     document = records[0]
-    message = next(dicts(document.get("messages")), {})
+    message = next(dicts_at(document, "messages"), {})
     return (
         "projectHash" not in document and {"version", "messages", "agent"} <= document.keys() and _is_message(message)
     )
 
 
 def _is_message(entry: dict[str, Any]) -> bool:
-    kinds = [as_text(block.get("type")) for block in dicts(entry.get("content"))]
+    kinds = [text_at(block, "type") for block in dicts_at(entry, "content")]
     return entry.get("role") in ("user", "assistant") and bool(kinds) and _BLOCKS.issuperset(kinds)
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the file's session."""
     document = read_document(path, report)
-    history = document if isinstance(document, list) else as_list(as_dict(document).get("messages"))
+    history = document if isinstance(document, list) else list_at(as_dict(document), "messages")
     reader = _ClineReader(report, by_text=not any(_has_calls(entry) for entry in dicts(history)))
-    if system := as_text(as_dict(document).get("system_prompt")):
+    if system := text_at(as_dict(document), "system_prompt"):
         reader.talk.say(Message("system", system))
     for number, entry in enumerate(history, start=1):
         reader.read(number, as_dict(entry))
-    agent, session_id = as_text(as_dict(document).get("agent")), as_text(as_dict(document).get("sessionId"))
+    agent, session_id = text_at(as_dict(document), "agent"), text_at(as_dict(document), "sessionId")
     session = reader.talk.session(
         source=NAME,
         session_id=session_id,
@@ -68,7 +69,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 
 
 def _has_calls(entry: dict[str, Any]) -> bool:
-    return any(block.get("type") == "tool_use" for block in dicts(entry.get("content")))
+    return any(block.get("type") == "tool_use" for block in dicts_at(entry, "content"))
 
 
 class _ClineReader:
@@ -78,9 +79,8 @@ class _ClineReader:
         self.cwd = ""
 
     def read(self, number: int, entry: dict[str, Any]) -> None:
-        content = entry.get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(dicts(content))
-        if as_text(as_dict(entry.get("metadata")).get("kind")).startswith("compaction"):
+        blocks = Blocks(entry.get("content"), self.report, number)
+        if text_at(entry, "metadata", "kind").startswith("compaction"):
             self.report.add("boundaries")
             self.talk.forget(at for at in self.talk.view if self.talk.messages[at].role == "system")
         if entry.get("role") == "assistant":
@@ -90,68 +90,37 @@ class _ClineReader:
         else:
             self.report.unknown(f"role {entry.get('role')}", number)
 
-    def _act(self, entry: dict[str, Any], blocks: list[dict[str, Any]]) -> None:
+    def _act(self, entry: dict[str, Any], blocks: Blocks) -> None:
         self.talk.act(
-            Message("assistant", _text(blocks), _calls(blocks), reasoning_content=_thinking(blocks)),
-            model=as_text(as_dict(entry.get("modelInfo")).get("id")),
-            reasoning=_status(blocks),
+            blocks.action(),
+            model=text_at(entry, "modelInfo", "id"),
+            reasoning=blocks.reasoning,
             usage=usage_of(entry.get("metrics"), at=entry.get("ts")),
         )
 
-    def _user(self, blocks: list[dict[str, Any]]) -> None:
-        """Say the results first, then the user's words: one message of the file may hold both."""
-        for block in blocks:
-            if block.get("type") == "tool_result":
-                text, failed = _result_text(block.get("content")), as_bool(block.get("is_error"))
-                flag = ResultFlag(failed, status="failed" if failed else "") if failed is not None else _judged(block)
-                self.talk.answer(Message("tool", text, tool_call_id=as_text(block.get("tool_use_id"))), flag)
-        if text := _text(blocks):
+    def _user(self, blocks: Blocks) -> None:
+        """Add the results first, then the user's words: one message of the file may hold both."""
+        for block in blocks.results:
+            text, failed = self._result_text(block.get("content")), bool_at(block, "is_error")
+            flag = ResultFlag(failed, status="failed" if failed else "") if failed is not None else _judged(block)
+            self.talk.answer(Message("tool", text, tool_call_id=text_at(block, "tool_use_id")), flag)
+        if text := blocks.text:
             self.cwd = self.cwd or (found.group(1) if (found := _WORKDIR.search(text)) else "")
             message = Message("user", text)
             self.talk.observe(message) if self.by_text else self.talk.say(message)
 
-
-def _text(blocks: list[dict[str, Any]]) -> str:
-    return "\n".join(filter(None, map(_block_text, blocks)))
-
-
-def _block_text(block: dict[str, Any]) -> str:
-    kind = block.get("type")
-    if kind == "file":
-        return f"{as_text(block.get('path'))}\n{as_text(block.get('content'))}".strip()
-    return IMAGE if kind == "image" else as_text(block.get("text")) if kind == "text" else ""
-
-
-def _calls(blocks: list[dict[str, Any]]) -> tuple[ToolCall, ...]:
-    return tuple(
-        ToolCall(name, arguments_of(block.get("input")), as_text(block.get("id")))
-        for block in blocks
-        if block.get("type") == "tool_use" and (name := as_text(block.get("name")))
-    )
-
-
-def _thinking(blocks: list[dict[str, Any]]) -> str:
-    texts = (as_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking")
-    return "\n".join(filter(None, texts))
-
-
-def _status(blocks: list[dict[str, Any]]) -> str:
-    hidden = any(block.get("type") in ("thinking", "redacted_thinking") for block in blocks)
-    return "encrypted" if hidden and not _thinking(blocks) else ""
-
-
-def _result_text(content: Any) -> str:
-    """Return a result's text; the SDK also keeps results as JSON values, which the model reads as JSON."""
-    blocks = list(dicts(content))
-    if blocks and all(as_text(block.get("type")) in _BLOCKS for block in blocks):
-        return _text(blocks)
-    return as_text(content) if isinstance(content, str) or content is None else canonical_json(content)
+    def _result_text(self, content: Any) -> str:
+        """Return a result's text; the SDK also keeps results as JSON values, which the model reads as JSON."""
+        blocks = list(dicts(content))
+        if blocks and all(text_at(block, "type") in _BLOCKS for block in blocks):
+            return Blocks(content, self.report).text
+        return as_text(content) if isinstance(content, str) or content is None else canonical_json(content)
 
 
 def _judged(block: dict[str, Any]) -> ResultFlag | None:
     """Take the verdicts that the SDK's own tools put into their results, one for each query."""
-    verdicts = [as_bool(item.get("success")) for item in dicts(block.get("content"))]
-    codes = [code for item in dicts(block.get("content")) if (code := as_int(item.get("exit_code"))) is not None]
+    verdicts = [bool_at(item, "success") for item in dicts_at(block, "content")]
+    codes = [code for item in dicts_at(block, "content") if (code := int_at(item, "exit_code")) is not None]
     if False in verdicts:
         return ResultFlag(True, codes[0] if codes else None, "failed")
     return ResultFlag(exit_code=codes[0]) if codes else None

@@ -19,7 +19,17 @@ import orjson
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.documents import head_lines, json_lines
-from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
+from composer_hub.ingest.foreign import (
+    as_dict,
+    as_text,
+    dict_at,
+    first_text,
+    joined,
+    list_at,
+    shallow,
+    text_at,
+)
+from composer_hub.ingest.readers.blocks import Blocks
 from composer_hub.ingest.readers.codex_exec import ExecStream, is_first, without_lost_calls
 from composer_hub.ingest.report import STREAM_LOG, FileReport
 from composer_hub.ingest.tree import Node, build_session
@@ -57,11 +67,11 @@ _HARNESS = harness_named(NAME)
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a rollout by the envelope of its records."""
+    """Recognize a rollout by the envelope of its records."""
     records = head_lines(head)
     if not records:  # the first record, with all instructions, is longer than the head
         return re.match(rb'\{"timestamp":"[^"]+",("ordinal":\d+,)?"type":"session_meta"', head) is not None
-    enveloped = any(r.get("type") in RECORDS and isinstance(r.get("payload"), dict) for r in records)
+    enveloped = any(text_at(r, "type") in RECORDS and isinstance(r.get("payload"), dict) for r in records)
     return enveloped or any(r.get("record_type") == "state" or is_first(r) for r in records)
 
 
@@ -105,8 +115,8 @@ class _Rollout:
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """File one record away."""
-        kind, payload = as_text(record.get("type")), record.get("payload")
-        self.time = as_text(record.get("timestamp")) or self.time
+        kind, payload = text_at(record, "type"), record.get("payload")
+        self.time = text_at(record, "timestamp") or self.time
         if not isinstance(payload, dict):
             self._bare(number, record, kind)
         elif kind == "response_item":
@@ -122,8 +132,8 @@ class _Rollout:
         elif kind not in SILENT_RECORDS:
             self.report.unknown(kind, number)
         if kind == "turn_context" and isinstance(payload, dict):
-            self.model = as_text(payload.get("model")) or self.model
-            self.cwd = self.cwd or as_text(payload.get("cwd"))
+            self.model = text_at(payload, "model") or self.model
+            self.cwd = self.cwd or text_at(payload, "cwd")
 
     def _bare(self, number: int, record: dict[str, Any], kind: str) -> None:
         """Take a record of the first rollouts, which had no envelope."""
@@ -135,7 +145,7 @@ class _Rollout:
             self._item(number, record)
 
     def _item(self, number: int, item: dict[str, Any]) -> None:
-        kind = as_text(item.get("type"))
+        kind = text_at(item, "type")
         if kind == "message":
             self._message(item, number)
         elif kind == "reasoning":
@@ -167,23 +177,23 @@ class _Rollout:
     def _from_agent(self, communication: dict[str, Any]) -> None:
         """Add another agent's message: the input begins a turn like a person's, in any role."""
         hidden = "[encrypted]" if communication.get("encrypted_content") else ""
-        text = as_text(communication.get("content")) or hidden
-        self._said(f"[{as_text(communication.get('author'))}] {text}", is_prompt=True)
+        text = text_at(communication, "content") or hidden
+        self._said(f"[{text_at(communication, 'author')}] {text}", is_prompt=True)
 
     def _reasoning(self, item: dict[str, Any]) -> None:
-        plain = "\n".join(as_text(as_dict(part).get("text")) for part in as_list(item.get("content")))
-        status = "plain" if plain.strip() else "summary" if as_list(item.get("summary")) else "encrypted"
+        plain = "\n".join(text_at(as_dict(part), "text") for part in list_at(item, "content"))
+        status = "plain" if plain.strip() else "summary" if list_at(item, "summary") else "encrypted"
         self._piece(Message("assistant", reasoning_content=plain if status == "plain" else ""), status)
 
     def _provider_call(self, item: dict[str, Any], kind: str, number: int) -> None:
-        call_id = as_text(item.get("call_id")) or as_text(item.get("id")) or f"{kind}:{number}"
+        call_id = first_text(item, "call_id", "id") or f"{kind}:{number}"
         arguments = item.get("action") if kind == "web_search_call" else {"prompt": item.get("revised_prompt")}
         self._piece(Message("assistant", tool_calls=(ToolCall(PROVIDER_CALLS[kind], shallow(arguments), call_id),)))
         self.owed.append((call_id, PROVIDER_CALLS[kind]))
 
     def _output(self, item: dict[str, Any], number: int) -> None:
         self._close()
-        call_id, output = as_text(item.get("call_id")), item.get("output", item.get("tools"))
+        call_id, output = text_at(item, "call_id"), item.get("output", item.get("tools"))
         if item.get("type") == "tool_search_output":
             text = orjson.dumps(output).decode()
         else:
@@ -212,23 +222,23 @@ class _Rollout:
     # ---- events
 
     def _event(self, number: int, event: dict[str, Any]) -> None:
-        kind = as_text(event.get("type"))
-        call_id = as_text(event.get("call_id"))
+        kind = text_at(event, "type")
+        call_id = text_at(event, "call_id")
         if kind == "token_count":
             self._close()
-            self._count(as_dict(event.get("info")))
+            self._count(dict_at(event, "info"))
         elif kind == "exec_command_end":
             self.flags[call_id] = _exec_flag(event)
         elif kind == "patch_apply_end":
             self.flags[call_id] = ResultFlag(is_error=_not(event.get("success")), status=_status(event.get("status")))
         elif kind == "mcp_tool_call_end":
-            self.flags[call_id] = _mcp_flag(as_dict(event.get("result")))
+            self.flags[call_id] = _mcp_flag(dict_at(event, "result"))
         elif kind == "dynamic_tool_call_response":
             self.flags[call_id] = ResultFlag(is_error=_not(event.get("success")))
         elif kind == "item_completed":
-            self._completed(as_dict(event.get("item")))
+            self._completed(dict_at(event, "item"))
         elif kind == "turn_aborted":
-            self._aborted(as_text(event.get("reason")))
+            self._aborted(text_at(event, "reason"))
         elif kind == "thread_rolled_back":
             self._roll_back(event.get("num_turns"))
         elif kind in ("error", "stream_error"):
@@ -238,7 +248,7 @@ class _Rollout:
 
     def _count(self, info: dict[str, Any]) -> None:
         """Give the tokens of a model call to its message; Codex repeats the last count when a limit changes."""
-        total, last = info.get("total_token_usage"), as_dict(info.get("last_token_usage"))
+        total, last = info.get("total_token_usage"), dict_at(info, "last_token_usage")
         node = next((node for node in reversed(self.nodes) if node.turn), None)
         if node is not None and total != self.counted:
             self.counted = total
@@ -247,7 +257,7 @@ class _Rollout:
 
     def _completed(self, item: dict[str, Any]) -> None:
         """Take the typed result of 0.149 and later, which has one event kind for many."""
-        call_id = as_text(item.get("id"))
+        call_id = text_at(item, "id")
         if item.get("type") == "CommandExecution":
             self.flags[call_id] = _exec_flag(item)
         elif item.get("type") == "FileChange":
@@ -293,7 +303,7 @@ class _Rollout:
             lost = inner.report.take_unread()
             node.inexact = next((one.inexact for one in inner.nodes if one.inexact), lost)
         else:
-            summary = as_text(payload.get("message"))
+            summary = text_at(payload, "message")
             node.messages = (Message("user", summary),) if summary else ()
             node.inexact = "compacted_history_not_recorded"
         self.nodes.append(node)
@@ -339,20 +349,7 @@ class _Rollout:
         return str(len(self.nodes) + 1)
 
     def _text(self, content: Any, number: int) -> str:
-        if isinstance(content, str):
-            return content
-        parts = []
-        for part in map(as_dict, as_list(content)):
-            kind = as_text(part.get("type"))
-            if kind.endswith("text"):
-                parts.append(as_text(part.get("text")))
-            elif kind.endswith("image"):
-                parts.append("[image]")
-            elif kind == "encrypted_content":
-                parts.append("[encrypted]")
-            else:
-                self.report.unknown(f"content/{kind}", number)
-        return "\n".join(part for part in parts if part)
+        return Blocks(content, self.report, number).text
 
     # ---- the session
 
@@ -362,21 +359,21 @@ class _Rollout:
         for node in self.nodes:
             if not node.turn and len(node.messages) == 1 and (flag := self.flags.get(node.messages[0].tool_call_id)):
                 node.flags = (flag,)
-        git = as_dict(self.meta.get("git"))
-        session_id = as_text(self.meta.get("id")) or as_text(self.meta.get("session_id")) or self.path.stem
+        git = dict_at(self.meta, "git")
+        session_id = first_text(self.meta, "id", "session_id") or self.path.stem
         facts = TraceFacts(
             NAME,
             session_id,
-            system_prompt=as_text(as_dict(self.meta.get("base_instructions")).get("text")),
-            cwd=as_text(self.meta.get("cwd")) or self.cwd,
-            repository=as_text(git.get("repository_url")),
+            system_prompt=text_at(self.meta, "base_instructions", "text"),
+            cwd=text_at(self.meta, "cwd") or self.cwd,
+            repository=text_at(git, "repository_url"),
             parent_session_id=_parent_thread(self.meta),
             provenance={
-                "harness_version": as_text(self.meta.get("cli_version")),
-                "git_branch": as_text(git.get("branch")),
-                "git_commit": as_text(git.get("commit_hash")),
-                "started_at": as_text(self.meta.get("timestamp")),
-                "forked_from": as_text(self.meta.get("forked_from_id")),
+                "harness_version": text_at(self.meta, "cli_version"),
+                "git_branch": text_at(git, "branch"),
+                "git_commit": text_at(git, "commit_hash"),
+                "started_at": text_at(self.meta, "timestamp"),
+                "forked_from": text_at(self.meta, "forked_from_id"),
                 "reader": f"{NAME}/{READER_VERSION}",
             },
         )
@@ -385,8 +382,8 @@ class _Rollout:
 
 def _parent_thread(meta: dict[str, Any]) -> str:
     """Return the thread that spawned this one; older headers say it only under their source."""
-    spawn = as_dict(as_dict(as_dict(meta.get("source")).get("subagent")).get("thread_spawn"))
-    return as_text(meta.get("parent_thread_id")) or as_text(spawn.get("parent_thread_id"))
+    spawn = dict_at(meta, "source", "subagent", "thread_spawn")
+    return text_at(meta, "parent_thread_id") or text_at(spawn, "parent_thread_id")
 
 
 def _communication(text: str) -> dict[str, Any] | None:
@@ -401,13 +398,13 @@ def _communication(text: str) -> dict[str, Any] | None:
 
 
 def _call(item: dict[str, Any], kind: str) -> ToolCall:
-    call_id = as_text(item.get("call_id")) or as_text(item.get("id"))
+    call_id = first_text(item, "call_id", "id")
     if kind == "custom_tool_call":
-        return ToolCall(as_text(item.get("name")), {"input": as_text(item.get("input"))}, call_id)
+        return ToolCall(text_at(item, "name"), {"input": text_at(item, "input")}, call_id)
     if kind == "local_shell_call":
         return ToolCall("local_shell", shallow(item.get("action")), call_id)
-    namespace = as_text(item.get("namespace"))
-    name = as_text(item.get("name")) or ("tool_search" if kind == "tool_search_call" else "")
+    namespace = text_at(item, "namespace")
+    name = text_at(item, "name") or ("tool_search" if kind == "tool_search_call" else "")
     return ToolCall(f"{namespace}.{name}" if namespace else name, _arguments(item.get("arguments")), call_id)
 
 
@@ -432,14 +429,14 @@ def _output_text(output: Any) -> tuple[str, int | None]:
             value = as_dict(orjson.loads(text))
         except orjson.JSONDecodeError:
             return text, None
-        code = as_dict(value.get("metadata")).get("exit_code")
-        return as_text(value.get("output")), code if isinstance(code, int) else None
+        code = dict_at(value, "metadata").get("exit_code")
+        return text_at(value, "output"), code if isinstance(code, int) else None
     return text, exit_code_in(text, _HARNESS)
 
 
 def _has_image(content: Any) -> bool:
     parts = content if isinstance(content, list) else [content]
-    return any(as_text(as_dict(part).get("type")).endswith("image") for part in parts)
+    return any(text_at(as_dict(part), "type").endswith("image") for part in parts)
 
 
 def _exec_flag(event: dict[str, Any]) -> ResultFlag:
@@ -451,7 +448,7 @@ def _mcp_flag(result: dict[str, Any]) -> ResultFlag:
     error = result.get("Err")
     if error:
         return ResultFlag(is_error=True, detail=str(error))
-    return ResultFlag(is_error=as_dict(result.get("Ok")).get("isError") is True)
+    return ResultFlag(is_error=dict_at(result, "Ok").get("isError") is True)
 
 
 def _status(value: Any) -> str:
@@ -470,7 +467,7 @@ def _grouped(nodes: list[Node]) -> list[Message]:
         for message in node.messages:
             if node.turn and node.turn == turn:
                 last = messages[-1]
-                text = "\n".join(part for part in (last.content, message.content) if part)
+                text = joined((last.content, message.content))
                 messages[-1] = Message("assistant", text, last.tool_calls + message.tool_calls)
             elif message.content or message.tool_calls or not node.turn:
                 messages.append(message)

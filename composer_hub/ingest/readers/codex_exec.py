@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from typing import Any
 
-from composer_hub.ingest.foreign import as_dict, as_text, dicts, shallow_text
+from composer_hub.ingest.foreign import dict_at, dicts_at, shallow_text, text_at
 from composer_hub.ingest.tree import Node
 
 Record = dict[str, Any]
@@ -38,7 +38,7 @@ class ExecStream:
     def records(self, record: Record) -> Iterator[Record]:
         """Yield the records of a rollout for one of the stream; others stay as they are."""
         self.runs += is_first(record)
-        kind, item = as_text(record.get("type")), as_dict(record.get("item"))
+        kind, item = text_at(record, "type"), dict_at(record, "item")
         if not self.runs:
             yield record
         elif is_first(record):
@@ -53,8 +53,8 @@ class ExecStream:
 
     def _item(self, item: Record, *, is_done: bool) -> Iterator[Record]:
         kind, call_id = (
-            as_text(item.get("type")),
-            f"{as_text(item.get('id'))}{f'#{self.runs}' if self.runs > 1 else ''}",
+            text_at(item, "type"),
+            f"{text_at(item, 'id')}{f'#{self.runs}' if self.runs > 1 else ''}",
         )
         call = _call(item)
         if kind == "web_search" and not is_done:  # its words are not known yet
@@ -87,7 +87,7 @@ class ExecStream:
 
 
 def without_lost_calls(nodes: list[Node]) -> None:
-    """Take the steps from messages that have no call although the model went on: Codex refused it and printed none."""
+    """Take the steps from messages that have no call although the model continued: Codex refused the call."""
     turns: dict[str, list[Node]] = {}
     for node in nodes:
         if node.turn:
@@ -109,13 +109,13 @@ def _call(item: Record) -> Record | None:
         return {
             "type": "function_call",
             "name": "shell",
-            "arguments": {"command": _words(as_text(item.get("command")))},
+            "arguments": {"command": _words(text_at(item, "command"))},
         }
     if kind == "file_change":
         return {"type": "function_call", "name": "apply_patch", "arguments": {"changes": item.get("changes")}}
     if kind == "mcp_tool_call":
-        name = f"mcp__{as_text(item.get('server'))}__{as_text(item.get('tool'))}"
-        return {"type": "function_call", "name": name, "arguments": as_dict(item.get("arguments"))}
+        name = f"mcp__{text_at(item, 'server')}__{text_at(item, 'tool')}"
+        return {"type": "function_call", "name": name, "arguments": dict_at(item, "arguments")}
     if kind == "web_search":
         return {"type": "web_search_call", "action": {"query": item.get("query")}}
     return None
@@ -132,12 +132,12 @@ def _words(command: str) -> list[str] | str:
 
 def _result(item: Record, call_id: str) -> Iterator[Record]:
     """Yield the output of an item and the event with its facts."""
-    kind, error = item.get("type"), as_text(as_dict(item.get("error")).get("message"))
+    kind, error = item.get("type"), text_at(item, "error", "message")
     event: Record = {"type": "exec_command_end", "status": item.get("status"), "exit_code": item.get("exit_code")}
-    output = as_text(item.get("aggregated_output"))
+    output = text_at(item, "aggregated_output")
     if kind == "mcp_tool_call":
-        result = as_dict(item.get("result"))
-        texts = [as_text(part.get("text")) or shallow_text(part) for part in dicts(result.get("content"))]
+        result = dict_at(item, "result")
+        texts = [text_at(part, "text") or shallow_text(part) for part in dicts_at(result, "content")]
         output = error or "\n".join(texts)
         event = {
             "type": "mcp_tool_call_end",

@@ -16,7 +16,17 @@ from typing import Any
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, json_lines
-from composer_hub.ingest.foreign import arguments_of, as_dict, as_int, as_text, content_text, dicts, first_text
+from composer_hub.ingest.foreign import (
+    arguments_of,
+    as_dict,
+    as_text,
+    content_text,
+    dict_at,
+    dicts_at,
+    first_text,
+    int_at,
+    text_at,
+)
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
@@ -102,12 +112,12 @@ class _CopilotFile:
 
     def take(self, number: int, event: dict[str, Any]) -> None:
         """Add one event."""
-        kind, data = as_text(event.get("type")), as_dict(event.get("data"))
+        kind, data = text_at(event, "type"), dict_at(event, "data")
         if unread := self.report.take_unread():
             for each in self.threads.values():
                 each.talk.note(unread)
         thread = self._thread(event, data)
-        thread.places.setdefault(as_text(event.get("id")), len(thread.talk.messages))
+        thread.places.setdefault(text_at(event, "id"), len(thread.talk.messages))
         if kind in ("session.start", "session.model_change", "session.auto_mode_resolved"):
             self._facts(event, data)
         elif kind in ("session.truncation", "session.context_cleared"):
@@ -115,18 +125,18 @@ class _CopilotFile:
         elif kind in ("session.compaction_start", "session.compaction_complete"):
             self._compact(thread, kind, data)
         elif kind == "session.snapshot_rewind":
-            self._rewind(thread, as_text(data.get("upToEventId")), number)
+            self._rewind(thread, text_at(data, "upToEventId"), number)
         elif kind in ("permission.requested", "permission.completed"):
             self._permission(data)
         elif kind == "subagent.started":
-            if agent := as_text(event.get("agentId")):
-                self.spawned[agent] = as_text(data.get("toolCallId"))
+            if agent := text_at(event, "agentId"):
+                self.spawned[agent] = text_at(data, "toolCallId")
         elif not self._message(thread, kind, data) and kind not in SILENT:
             self.report.unknown(kind, number)
 
     def _thread(self, event: dict[str, Any], data: dict[str, Any]) -> _Thread:
-        agent = as_text(event.get("agentId"))
-        key = as_text(data.get("parentToolCallId")) or self.spawned.get(agent, agent)
+        agent = text_at(event, "agentId")
+        key = text_at(data, "parentToolCallId") or self.spawned.get(agent, agent)
         if key not in self.threads:
             self.threads[key] = _Thread(Conversation(self.report))
         return self.threads[key]
@@ -134,7 +144,7 @@ class _CopilotFile:
     def _message(self, thread: _Thread, kind: str, data: dict[str, Any]) -> bool:
         """Add an event of the conversation; return False for any other."""
         if kind == "system.message":
-            self._system(thread, as_text(data.get("content")))
+            self._system(thread, text_at(data, "content"))
         elif kind in ("user.message", "system.notification"):
             self._user(thread, data)
         elif kind == "assistant.message":
@@ -147,7 +157,7 @@ class _CopilotFile:
         elif kind == "assistant.turn_end":
             self._settle(thread)
         elif kind == "skill.invoked":
-            thread.skills.append((len(thread.talk.messages), as_text(data.get("content")).strip()))
+            thread.skills.append((len(thread.talk.messages), text_at(data, "content").strip()))
         else:
             return False
         return True
@@ -155,7 +165,7 @@ class _CopilotFile:
     def _facts(self, event: dict[str, Any], data: dict[str, Any]) -> None:
         self.model = first_text(data, "newModel", "selectedModel", "chosenModel") or self.model
         if event.get("type") == "session.start" and not self.start:
-            self.start, self.started_at = data, as_text(event.get("timestamp"))
+            self.start, self.started_at = data, text_at(event, "timestamp")
 
     def _system(self, thread: _Thread, text: str) -> None:
         """Put a system prompt first; a resumed session records its prompt again."""
@@ -170,23 +180,23 @@ class _CopilotFile:
         self._settle(thread)
         if text := first_text(data, "transformedContent", "content"):
             thread.talk.say(Message("user", text))
-        files = dicts(data.get("attachments"))
-        if any(file.get("type") == "blob" or as_text(file.get("mimeType")).startswith("image/") for file in files):
+        files = dicts_at(data, "attachments")
+        if any(file.get("type") == "blob" or text_at(file, "mimeType").startswith("image/") for file in files):
             thread.talk.note("image_left_out")
 
     def _act(self, thread: _Thread, data: dict[str, Any]) -> None:
-        calls = tuple(call for item in dicts(data.get("toolRequests")) if (call := _call(item, "name")))
+        calls = tuple(call for item in dicts_at(data, "toolRequests") if (call := _call(item, "name")))
         for call in calls:
             thread.starts.pop(call.call_id, None)
         self._settle(thread)
         self._read_skills(thread)
         thread.asked.update({call.call_id: call.name for call in calls})
-        thinking = as_text(data.get("reasoningText"))
+        thinking = text_at(data, "reasoningText")
         thread.talk.act(
-            Message("assistant", as_text(data.get("content")), calls, reasoning_content=thinking),
-            model=as_text(data.get("model")) or self.model,
+            Message("assistant", text_at(data, "content"), calls, reasoning_content=thinking),
+            model=text_at(data, "model") or self.model,
             reasoning="" if thinking or not data.get("encryptedContent") else "encrypted",
-            key=as_text(data.get("messageId")),
+            key=text_at(data, "messageId"),
         )
 
     def _read_skills(self, thread: _Thread) -> None:
@@ -206,19 +216,19 @@ class _CopilotFile:
         thread.talk.note(TEXT_LOST)
 
     def _answer(self, thread: _Thread, data: dict[str, Any]) -> None:
-        call_id = as_text(data.get("toolCallId"))
+        call_id = text_at(data, "toolCallId")
         if call_id in thread.starts:
             self._settle(thread)
-        result, error = data.get("result"), as_dict(data.get("error"))
+        result, error = data.get("result"), dict_at(data, "error")
         said = as_text(result) or content_text(as_dict(result).get("content"))
-        text = said if data.get("success") is True else as_text(error.get("message")) or said
+        text = said if data.get("success") is True else text_at(error, "message") or said
         flag = self._flag(call_id, thread.asked.get(call_id, ""), text, data)
         thread.talk.answer(Message("tool", text, tool_call_id=call_id), flag)
 
     def _flag(self, call_id: str, tool: str, text: str, data: dict[str, Any]) -> ResultFlag | None:
-        success, error = data.get("success"), as_dict(data.get("error"))
+        success, error = data.get("success"), dict_at(data, "error")
         if success is not True:
-            code = as_text(error.get("code"))
+            code = text_at(error, "code")
             code = ("rejected" if "by-user" in denial else "denied") if (denial := self.denials.get(call_id)) else code
             status, detail = _CODES.get(code, ("failed", code))
             return ResultFlag(True, status=status, detail=detail) if success is False else None
@@ -226,12 +236,12 @@ class _CopilotFile:
         return ResultFlag(False, _exit_code(data, text) if shell else None, "completed")
 
     def _permission(self, data: dict[str, Any]) -> None:
-        request = as_text(data.get("requestId"))
-        if call_id := as_text(as_dict(data.get("permissionRequest")).get("toolCallId")):
+        request = text_at(data, "requestId")
+        if call_id := text_at(data, "permissionRequest", "toolCallId"):
             self.requests[request] = call_id
-        kind = as_text(as_dict(data.get("result")).get("kind"))
+        kind = text_at(data, "result", "kind")
         if kind.startswith("denied"):
-            self.denials[as_text(data.get("toolCallId")) or self.requests.get(request, "")] = kind
+            self.denials[text_at(data, "toolCallId") or self.requests.get(request, "")] = kind
 
     def _shorten(self, thread: _Thread, kind: str, data: dict[str, Any]) -> None:
         talk = thread.talk
@@ -244,7 +254,7 @@ class _CopilotFile:
             talk.note(TRUNCATED)
 
     def _compact(self, thread: _Thread, kind: str, data: dict[str, Any]) -> None:
-        """Continue with the summary and with what was said while it was written."""
+        """Continue with the summary and with the messages that came while it was written."""
         talk = thread.talk
         if kind == "session.compaction_start":
             thread.compacting = len(talk.messages)
@@ -255,7 +265,7 @@ class _CopilotFile:
             return
         self.report.add("boundaries")
         kept = _kept(thread, start)
-        summary = as_text(data.get("summaryContent"))
+        summary = text_at(data, "summaryContent")
         talk.note(COMPACTED if summary else UNRECORDED)
         thread.cut = len(talk.messages)
         if summary:
@@ -277,8 +287,8 @@ class _CopilotFile:
 
     def sessions(self) -> Iterator[Session]:
         """Yield the session and those of its subagents."""
-        context = as_dict(self.start.get("context"))
-        session_id = as_text(self.start.get("sessionId")) or (
+        context = dict_at(self.start, "context")
+        session_id = text_at(self.start, "sessionId") or (
             self.path.parent.name if self.path.name == "events.jsonl" else self.path.stem
         )
         for key, thread in self.threads.items():
@@ -293,10 +303,10 @@ class _CopilotFile:
                 session_id=f"{session_id}/{key}" if key else session_id,
                 parent_session_id=session_id if key else "",
                 spawn_call_id=key if key in self.threads[""].asked else "",
-                cwd=as_text(context.get("cwd")),
+                cwd=text_at(context, "cwd"),
                 provenance={
-                    "harness_version": as_text(self.start.get("copilotVersion")),
-                    "git_branch": as_text(context.get("branch")),
+                    "harness_version": text_at(self.start, "copilotVersion"),
+                    "git_branch": text_at(context, "branch"),
                     "started_at": self.started_at,
                     "reader": f"{NAME}/{READER_VERSION}",
                 },
@@ -307,15 +317,15 @@ class _CopilotFile:
 
 def _call(item: dict[str, Any], name: str) -> ToolCall | None:
     """Return a call; the arguments of a tool with a grammar are its bare text."""
-    tool, call_id = as_text(item.get(name)), as_text(item.get("toolCallId"))
+    tool, call_id = text_at(item, name), text_at(item, "toolCallId")
     return ToolCall(tool, arguments_of(item.get("arguments")), call_id) if tool else None
 
 
 def _exit_code(data: dict[str, Any], text: str) -> int | None:
-    """Return the exit code that stands beside a result, or else in its text."""
-    ends = [item for item in dicts(as_dict(data.get("result")).get("contents")) if item.get("type") == "shell_exit"]
-    metrics = as_dict(as_dict(data.get("toolTelemetry")).get("metrics"))
-    codes = [as_int(end.get("exitCode")) for end in ends] + [as_int(metrics.get("exit_code"))]
+    """Return the exit code that is beside a result, or else in its text."""
+    ends = [item for item in dicts_at(data, "result", "contents") if item.get("type") == "shell_exit"]
+    metrics = dict_at(data, "toolTelemetry", "metrics")
+    codes = [int_at(end, "exitCode") for end in ends] + [int_at(metrics, "exit_code")]
     return next((code for code in codes if code is not None), exit_code_in(text, _HARNESS))
 
 

@@ -13,19 +13,18 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation, StepDraft
 from composer_hub.ingest.documents import HEAD, head_records, json_lines
-from composer_hub.ingest.foreign import arguments_of, as_dict, as_int, as_text, content_text, dicts, first_text
-from composer_hub.ingest.readers.cursor_stores import Stored, has_store, is_stream, of_database, of_stream
+from composer_hub.ingest.foreign import content_text, dict_at, dicts_at, first_text, int_at, text_at
+from composer_hub.ingest.readers.blocks import Blocks
+from composer_hub.ingest.readers.cursor_stores import StoredChat, has_store, is_stream, of_database, of_stream
 from composer_hub.ingest.readers.pieces import Pieces
 from composer_hub.ingest.report import STREAM_LOG, FileReport
-from composer_hub.records import Message, ToolCall
+from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
 
 NAME = "cursor"
 READER_VERSION = 1
 DISPLAY = "display_log"
 
-_CALLS = ("tool_use", "tool_call", "tool-call")
-_RESULTS = ("tool_result", "tool-result")
 _OTHERS = {"type", "uuid", "id", "timestamp", "parentId", "sessionId"}  # keys of other harnesses' lines
 
 
@@ -37,7 +36,7 @@ def sniff(head: bytes, path: Path) -> bool:
 def _is_ours(record: dict[str, Any]) -> bool:
     if record.get("type") == "cursor_session_meta":
         return True
-    blocks = as_dict(record.get("message")).get("content")
+    blocks = dict_at(record, "message").get("content")
     return record.get("role") in ("user", "assistant") and isinstance(blocks, list) and not _OTHERS & record.keys()
 
 
@@ -55,7 +54,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     yield from filter(None, [reader.session(path)])
 
 
-def _stored_session(stored: Stored, report: FileReport) -> Session | None:
+def _stored_session(stored: StoredChat, report: FileReport) -> Session | None:
     reader = _CursorFile(report)
     reader.talk.note(STREAM_LOG if stored.is_stream else "")
     for line in stored.lines:
@@ -86,55 +85,38 @@ class _CursorFile:
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """Add one line."""
-        role, kind = record.get("role"), as_text(record.get("type"))
-        content = as_dict(record.get("message")).get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(dicts(content))
+        role, kind = record.get("role"), text_at(record, "type")
+        content = dict_at(record, "message").get("content")
         if role == "user":
-            self._user(blocks, number)
+            self._user(Blocks(content, self.report, number))
         elif role == "system":
             self.talk.say(Message("system", content_text(content)))
         elif role == "assistant":
-            self._act(record, blocks, number)
+            self._act(record, Blocks(content, self.report, number))
         elif kind == "cursor_session_meta":
             self.meta = record
         elif kind == "cursor_available_tools":
-            self.tools = list(dicts(record.get("tools")))
+            self.tools = list(dicts_at(record, "tools"))
         elif kind != "turn_ended":
             self.report.unknown(kind or f"role {role}", number)
 
-    def _user(self, blocks: list[dict[str, Any]], number: int) -> None:
+    def _user(self, blocks: Blocks) -> None:
         """Add results to their calls, then the user's words with the context around them."""
         self._close()
-        texts = []
-        for block in blocks:
-            kind = as_text(block.get("type"))
-            if kind in _RESULTS:
-                self._answer(block)
-            elif kind in ("text", "image"):
-                texts.append(content_text(block))
-            else:
-                self.report.unknown(f"block {kind}", number)
-        if text := "\n".join(filter(None, texts)):
-            self.talk.say(Message("user", text))
+        for block in blocks.results:
+            self._answer(block)
+        if blocks.text:
+            self.talk.say(Message("user", blocks.text))
 
-    def _act(self, record: dict[str, Any], blocks: list[dict[str, Any]], number: int) -> None:
+    def _act(self, record: dict[str, Any], blocks: Blocks) -> None:
         """Add a message, or a piece of one: pieces continue up to a result or the user's words."""
-        turn, calls = as_text(record.get("turn")), [_call(block) for block in blocks if block.get("type") in _CALLS]
-        self.ids.update(call.call_id for call in calls if call.call_id)
-        if turn and turn == self.turn and self.draft and len(calls) == len(blocks) and not self.open.is_open:
-            self.talk.extend(self.draft, [call for call in calls if call.name])
+        turn, speaks = text_at(record, "turn"), blocks.texts or blocks.thoughts
+        self.ids.update(call.call_id for call in blocks.calls if call.call_id)
+        if turn and turn == self.turn and self.draft and not speaks and not self.open.is_open:
+            self.talk.extend(self.draft, [call for call in blocks.calls if call.name])
             return
-        for block in blocks:
-            kind = as_text(block.get("type"))
-            if kind in _CALLS:
-                self.open.add(call=_call(block))
-            elif kind == "thinking":
-                self.open.add(thought=first_text(block, "thinking", "text"))
-            elif kind == "text":
-                self.open.add(text=as_text(block.get("text")))
-            else:
-                self.report.unknown(f"block {kind}", number)
-        self.open.add(model=as_text(record.get("model")))
+        self.open.take(blocks)
+        self.open.add(model=text_at(record, "model"))
         self.turn = turn or self.turn
         if not record.get("continues"):
             self._close()
@@ -149,7 +131,7 @@ class _CursorFile:
         if call_id not in self.ids and not last & self.ids:
             call_id = ""
         is_error = block.get("is_error")
-        code, status = as_int(block.get("exit_code")), as_text(block.get("status"))
+        code, status = int_at(block, "exit_code"), text_at(block, "status")
         detail = "user_rejected" if status == "rejected" else ""
         status = "denied" if status == "rejected" else status
         flag = ResultFlag(is_error if isinstance(is_error, bool) else None, code, status, detail) or None
@@ -157,16 +139,12 @@ class _CursorFile:
 
     def session(self, path: Path) -> Session | None:
         parent = path.parents[1].name if path.parent.name == "subagents" else ""
-        session_id = as_text(self.meta.get("session_id")) or path.stem
+        session_id = text_at(self.meta, "session_id") or path.stem
         return self.talk.session(
             source=NAME,
             session_id=f"{parent}/{session_id}" if parent else session_id,
             parent_session_id=parent,
-            model=as_text(self.meta.get("model")),
+            model=text_at(self.meta, "model"),
             tools=tuple(self.tools),
             provenance={"reader": f"{NAME}/{READER_VERSION}"},
         )
-
-
-def _call(block: dict[str, Any]) -> ToolCall:
-    return ToolCall(as_text(block.get("name")), arguments_of(block.get("input")), first_text(block, "id", "toolCallId"))

@@ -4,7 +4,7 @@ In: a file. Out: its sessions as the lines of a transcript, which `cursor.py` re
 
 - `cursor-agent -p --output-format stream-json` prints a record per call when it ends, and texts once more when they are
   whole.
-- The editor's `state.vscdb` holds a conversation as an ordered list of bubbles, each under a key of its own.
+- The editor's `state.vscdb` holds a conversation as an ordered list of bubbles, each under its own key.
 - The command line's `store.db` holds messages under their digests; a root lists the digests in order.
 """
 
@@ -18,7 +18,20 @@ from typing import Any
 
 from composer_hub.ingest.databases import opened, rows, tables_of
 from composer_hub.ingest.documents import head_lines, json_lines
-from composer_hub.ingest.foreign import as_dict, as_int, as_list, as_text, dicts, first_text, parsed, shallow_text
+from composer_hub.ingest.foreign import (
+    as_dict,
+    as_int,
+    as_text,
+    dict_at,
+    dicts,
+    dicts_at,
+    first_text,
+    int_at,
+    list_at,
+    parsed,
+    shallow_text,
+    text_at,
+)
 from composer_hub.ingest.report import FileReport
 
 Record = dict[str, Any]
@@ -28,7 +41,7 @@ _USER, _ASSISTANT = 1, 2
 
 
 @dataclass
-class Stored:
+class StoredChat:
     """One session: its facts and the lines of its transcript."""
 
     session_id: str
@@ -57,20 +70,20 @@ def has_store(head: bytes, path: Path) -> bool:
 # ---------------------------------------------------------------------------------------------------------- stream
 
 
-def of_stream(path: Path, report: FileReport) -> Iterator[Stored]:
+def of_stream(path: Path, report: FileReport) -> Iterator[StoredChat]:
     """Yield the session of a stream."""
-    stored = Stored("", is_stream=True)
+    stored = StoredChat("", is_stream=True)
     for number, record in json_lines(path, report):
-        kind = as_text(record.get("type"))
-        stored.session_id = stored.session_id or as_text(record.get("session_id"))
+        kind = text_at(record, "type")
+        stored.session_id = stored.session_id or text_at(record, "session_id")
         if kind == "system":
-            stored.cwd, stored.model = as_text(record.get("cwd")), as_text(record.get("model"))
+            stored.cwd, stored.model = text_at(record, "cwd"), text_at(record, "model")
         elif kind == "user":
             stored.lines.append({"role": "user", "message": record.get("message")})
         elif kind == "assistant":
             _add_text(stored.lines, record)
         elif kind == "thinking":
-            if record.get("subtype") == "delta" and (text := as_text(record.get("text"))):
+            if record.get("subtype") == "delta" and (text := text_at(record, "text")):
                 _add(stored.lines, {"type": "thinking", "thinking": text, "is_delta": True})
         elif kind == "tool_call":
             if record.get("subtype") != "started":
@@ -82,8 +95,8 @@ def of_stream(path: Path, report: FileReport) -> Iterator[Stored]:
 
 def _add_text(lines: list[Record], record: Record) -> None:
     """Add a text or a delta of one; the whole text repeats its deltas."""
-    content = as_dict(record.get("message")).get("content")
-    text = content if isinstance(content, str) else "".join(as_text(block.get("text")) for block in dicts(content))
+    content = dict_at(record, "message").get("content")
+    text = content if isinstance(content, str) else "".join(text_at(block, "text") for block in dicts(content))
     last = _last_block(lines)
     if last.get("type") == "text" and last.get("is_delta") and text == last["text"]:
         last["is_delta"] = False
@@ -112,19 +125,19 @@ def _add(lines: list[Record], block: Record) -> None:
 
 def _call_lines(record: Record, number: int) -> Iterator[Record]:
     """Yield a call and its result as the lines of a transcript."""
-    body = as_dict(record.get("tool_call"))
-    call_id = as_text(record.get("call_id")) or as_text(body.get("toolCallId")) or f"line-{number}"
-    tool = as_dict(body.get("tool"))
-    name = as_text(tool.get("case")) or next((key for key in body if key.endswith("ToolCall")), "")
-    value = as_dict(tool.get("value")) or as_dict(body.get(name))
-    function = as_dict(body.get("function"))
+    body = dict_at(record, "tool_call")
+    call_id = text_at(record, "call_id") or text_at(body, "toolCallId") or f"line-{number}"
+    tool = dict_at(body, "tool")
+    name = text_at(tool, "case") or next((key for key in body if key.endswith("ToolCall")), "")
+    value = dict_at(tool, "value") or dict_at(body, name)
+    function = dict_at(body, "function")
     use = {
         "type": "tool_use",
         "id": call_id,
-        "name": name.removesuffix("ToolCall") or as_text(function.get("name")),
+        "name": name.removesuffix("ToolCall") or text_at(function, "name"),
         "input": value.get("args", parsed(function.get("arguments"))),
     }
-    turn = as_text(record.get("model_call_id"))
+    turn = text_at(record, "model_call_id")
     yield {"role": "assistant", "message": {"content": [use]}, "continues": True, "turn": turn}
     result = value.get("result", function.get("result"))
     if result is not None:
@@ -136,7 +149,7 @@ def _result_block(call_id: str, result: Record) -> Record:
     outcome = next(iter(result), "")
     value = result.get(outcome)
     words = as_dict(value)
-    code = as_int(words.get("exitCode"))
+    code = int_at(words, "exitCode")
     said = [words.get(key) for key in ("stdout", "stderr", "output", "content", "error", "message", "reason")]
     text = "\n".join(one for one in said if isinstance(one, str) and one)
     block: Record = {"type": "tool_result", "tool_use_id": call_id, "content": text or _text(value), "exit_code": code}
@@ -154,7 +167,7 @@ def _text(value: Any) -> str:
 # ------------------------------------------------------------------------------------------------------- databases
 
 
-def of_database(path: Path, report: FileReport) -> Iterator[Stored]:
+def of_database(path: Path, report: FileReport) -> Iterator[StoredChat]:
     """Yield the sessions of a database."""
     with opened(path) as database:
         tables = {row["name"] for row in rows(database, "SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -179,19 +192,19 @@ def _text_of(value: Any) -> str:
     return value.decode("utf-8", "replace") if isinstance(value, bytes) else as_text(value)
 
 
-def _of_composer(composer_id: str, composer: Record, bubbles: dict[str, Record], report: FileReport) -> Stored:
-    place = as_dict(as_dict(composer.get("workspaceIdentifier")).get("uri"))
-    stored = Stored(composer_id, cwd=first_text(place, "fsPath", "path"))
-    stored.model = as_text(as_dict(composer.get("modelConfig")).get("modelName"))
-    headers = list(dicts(composer.get("fullConversationHeadersOnly"))) or list(dicts(composer.get("conversation")))
+def _of_composer(composer_id: str, composer: Record, bubbles: dict[str, Record], report: FileReport) -> StoredChat:
+    place = dict_at(composer, "workspaceIdentifier", "uri")
+    stored = StoredChat(composer_id, cwd=first_text(place, "fsPath", "path"))
+    stored.model = text_at(composer, "modelConfig", "modelName")
+    headers = list(dicts_at(composer, "fullConversationHeadersOnly")) or list(dicts_at(composer, "conversation"))
     for header in headers:
-        bubble = bubbles.get(as_text(header.get("bubbleId")), header if "text" in header else {})
+        bubble = bubbles.get(text_at(header, "bubbleId"), header if "text" in header else {})
         report.add("records")
         kind = as_int(bubble.get("type", header.get("type")))
         if not bubble:
             report.corrupt(0, f"conversation {composer_id} lacks the bubble {header.get('bubbleId')}.")
         elif kind == _USER:
-            stored.lines.append({"role": "user", "message": {"content": as_text(bubble.get("text"))}})
+            stored.lines.append({"role": "user", "message": {"content": text_at(bubble, "text")}})
         elif kind == _ASSISTANT:
             stored.lines += _bubble_lines(bubble)
         else:
@@ -201,20 +214,20 @@ def _of_composer(composer_id: str, composer: Record, bubbles: dict[str, Record],
 
 def _bubble_lines(bubble: Record) -> Iterator[Record]:
     """Yield an assistant's bubble, which is a text, a thought or a call with its result."""
-    model = as_dict(bubble.get("modelInfo")).get("modelName") or bubble.get("modelName")
-    thought = as_text(as_dict(bubble.get("thinking")).get("text"))
-    tool = as_dict(bubble.get("toolFormerData"))
+    model = dict_at(bubble, "modelInfo").get("modelName") or bubble.get("modelName")
+    thought = text_at(bubble, "thinking", "text")
+    tool = dict_at(bubble, "toolFormerData")
     blocks: list[Record] = [{"type": "thinking", "thinking": thought}] if thought else []
-    if text := as_text(bubble.get("text")):
+    if text := text_at(bubble, "text"):
         blocks.append({"type": "text", "text": text})
-    if name := as_text(tool.get("name")):
+    if name := text_at(tool, "name"):
         arguments = parsed(tool.get("rawArgs")) or parsed(tool.get("params"))
         blocks.append({"type": "tool_use", "id": tool.get("toolCallId"), "name": name, "input": arguments})
     if blocks:
         # A turn of the model is several bubbles: thought, text, calls.
-        turn = as_text(tool.get("modelCallId"))
+        turn = text_at(tool, "modelCallId")
         yield {"role": "assistant", "message": {"content": blocks}, "model": model, "continues": True, "turn": turn}
-    status, decision = as_text(tool.get("status")), as_text(tool.get("userDecision"))
+    status, decision = text_at(tool, "status"), text_at(tool, "userDecision")
     if name and (tool.get("result") or status in ("error", "cancelled") or decision == "rejected"):
         yield {"role": "user", "message": {"content": [_former_result(tool, status, decision)]}}
 
@@ -225,7 +238,7 @@ def _former_result(tool: Record, status: str, decision: str) -> Record:
     text = first_text(words, "output", "contents", "error") or _text(tool.get("result")) or _text(tool.get("error"))
     block: Record = {"type": "tool_result", "tool_use_id": tool.get("toolCallId"), "content": text}
     block["exit_code"] = next(
-        (code for key in ("exitCodeV2", "exitCode") if (code := as_int(words.get(key))) is not None), None
+        (code for key in ("exitCodeV2", "exitCode") if (code := int_at(words, key)) is not None), None
     )
     if decision == "rejected":
         block["status"] = "rejected"
@@ -234,13 +247,13 @@ def _former_result(tool: Record, status: str, decision: str) -> Record:
     return block
 
 
-def _of_blobs(database: Any, path: Path, report: FileReport) -> Iterator[Stored]:
+def _of_blobs(database: Any, path: Path, report: FileReport) -> Iterator[StoredChat]:
     """Yield the session of the command line's store, in the order of its newest root."""
     meta: Record = {}
     for row in rows(database, "SELECT key, value FROM meta"):
         meta |= as_dict(parsed(_unhexed(row["value"])))
-    stored = Stored(as_text(meta.get("agentId")) or path.parent.name, model=as_text(meta.get("lastUsedModel")))
-    root = _blob(database, as_text(meta.get("latestRootBlobId")))
+    stored = StoredChat(text_at(meta, "agentId") or path.parent.name, model=text_at(meta, "lastUsedModel"))
+    root = _blob(database, text_at(meta, "latestRootBlobId"))
     for digest in _DIGEST.findall(root):
         report.add("records")
         message = parsed(_blob(database, digest.hex()).decode("utf-8", "replace"))
@@ -268,13 +281,13 @@ def _blob(database: Any, digest: str) -> bytes:
 
 def _message_lines(message: Record, report: FileReport) -> Iterator[Record]:
     """Yield a message in the shape of the AI SDK as the lines of a transcript."""
-    role, content = as_text(message.get("role")), message.get("content")
+    role, content = text_at(message, "role"), message.get("content")
     if role == "system":
         yield {"role": "system", "message": {"content": content}}
     elif role == "tool":
         for block in dicts(content):
             result = block.get("result", block.get("output"))
-            text = _text(result) or _text(as_list(block.get("experimental_content")))
+            text = _text(result) or _text(list_at(block, "experimental_content"))
             yield {"role": "user", "message": {"content": [{**block, "type": "tool_result", "content": text}]}}
     elif role in ("user", "assistant"):
         blocks = content if isinstance(content, list) else [{"type": "text", "text": content}]

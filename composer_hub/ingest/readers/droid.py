@@ -1,7 +1,7 @@
 """Factory Droid: stored sessions (`~/.factory/sessions/*/*.jsonl`) and the output of `droid exec -o stream-json`.
 
 Both become messages in the order of the file. A stored message is one call of the model. A stream prints each text and
-call of it as a record of its own, so an API message is a run of them up to a result. Only a flag marks a failure, and
+call of it as its own record, so an API message is a run of them up to a result. Only a flag marks a failure, and
 older versions leave it out: a failed command is known by Droid's words before its output.
 """
 
@@ -16,15 +16,17 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, json_lines
 from composer_hub.ingest.foreign import (
     arguments_of,
-    as_bool,
     as_dict,
-    as_int,
-    as_text,
+    bool_at,
     content_text,
-    dicts,
     first_text,
+    int_at,
+    joined,
     shallow_text,
+    text_at,
 )
+from composer_hub.ingest.readers.blocks import Blocks
+from composer_hub.ingest.readers.pieces import Pieces
 from composer_hub.ingest.report import STREAM_LOG, FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
@@ -41,7 +43,7 @@ _SESSION_KEYS = ("session_id", "sessionId")
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Recognize a stored session by its first record, and a stream by a message, call or result of its own shape."""
+    """Recognize a stored session by its first record, and a stream by a message, call or result of Droid's shape."""
     records = head_records(head)
     if records and records[0].get("type") == "session_start":
         return {"id", "cwd"} <= records[0].keys() and "payload" not in records[0]
@@ -57,19 +59,19 @@ def _is_streamed(record: dict[str, Any]) -> bool:
     if not any(key in record for key in _SESSION_KEYS):
         return False
     keys = {"message": {"role", "text"}, "tool_call": {"toolName", "parameters"}, "tool_result": {"value"}}
-    wanted = keys.get(as_text(record.get("type")))
+    wanted = keys.get(text_at(record, "type"))
     return wanted is not None and wanted <= record.keys()
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the file's session."""
-    reader = _Reader(report)
+    reader = _DroidFile(report)
     for number, record in json_lines(path, report):
         reader.take(number, record)
     yield from filter(None, [reader.session(path)])
 
 
-class _Reader:
+class _DroidFile:
     """The conversation so far, and the pieces of a streamed message that is still open."""
 
     def __init__(self, report: FileReport) -> None:
@@ -78,15 +80,13 @@ class _Reader:
         self.facts: dict[str, str] = {}
         self.tools: dict[str, str] = {}  # call -> tool
         self.seen: dict[str, None] = {}  # ids of messages
-        self.texts: list[str] = []
-        self.calls: list[ToolCall] = []
-        self.key = ""
+        self.open = Pieces(self.talk)
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """Add one record."""
-        kind = as_text(record.get("type"))
+        kind = text_at(record, "type")
         if kind == "session_start":
-            self._start(record, as_text(record.get("id")))
+            self._start(record, text_at(record, "id"))
         elif kind == "system":
             self._start(record, first_text(record, *_SESSION_KEYS))
             self.talk.note(STREAM_LOG)
@@ -98,9 +98,9 @@ class _Reader:
             self._called(record)
         elif kind == "tool_result":
             self._close()
-            self._answer(_call_id(record), record.get("value"), as_bool(record.get("isError")))
+            self._answer(_call_id(record), record.get("value"), bool_at(record, "isError"))
         elif kind == "completion":
-            self._completed(as_text(record.get("finalText")))
+            self._completed(text_at(record, "finalText"))
         elif kind == "error":
             self.report.add("provider_errors")
         elif kind not in SILENT:
@@ -108,65 +108,46 @@ class _Reader:
             self.report.unknown(kind, number)
 
     def _start(self, record: dict[str, Any], session_id: str) -> None:
-        found = {
-            "id": session_id,
-            **{key: as_text(record.get(key)) for key in ("cwd", "model", "version", "timestamp")},
-        }
+        found = {"id": session_id} | {key: text_at(record, key) for key in ("cwd", "model", "version", "timestamp")}
         self.facts = {key: self.facts.get(key) or value for key, value in found.items()}
 
     # ---- stored messages
 
     def _stored(self, number: int, record: dict[str, Any], message: dict[str, Any]) -> None:
-        record_id, role, content = as_text(record.get("id")), message.get("role"), message.get("content")
+        record_id, role, content = text_at(record, "id"), message.get("role"), message.get("content")
         if record_id and record_id in self.seen:
             self.report.add("duplicate_lines")
             return
-        parent = as_text(record.get("parentId"))
+        parent = text_at(record, "parentId")
         if parent in self.seen and parent != next(reversed(self.seen)):
             self.talk.note(REWOUND)
         if record_id:
             self.seen[record_id] = None
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(dicts(content))
-        for block in blocks:
-            if block.get("type") not in ("text", "thinking", "redacted_thinking", "tool_use", "tool_result", "image"):
-                self.report.unknown(f"content/{block.get('type')}", number)
+        blocks = Blocks(content, self.report, number)
         if role == "assistant":
             self._act(record_id, message, blocks)
         elif role in ("user", "system"):
-            for block in blocks:
-                if block.get("type") == "tool_result":
-                    self._answer(_call_id(block), block.get("content"), as_bool(block.get("is_error")))
-            if text := content_text([block for block in blocks if block.get("type") in ("text", "image")]):
-                self.talk.say(Message(role, text))
+            for block in blocks.results:
+                self._answer(_call_id(block), block.get("content"), bool_at(block, "is_error"))
+            if blocks.text:
+                self.talk.say(Message(role, blocks.text))
         else:
             self.report.unknown(f"role {role}", number)
 
-    def _act(self, key: str, message: dict[str, Any], blocks: list[dict[str, Any]]) -> None:
-        thoughts = [as_text(block.get("thinking")) for block in blocks if block.get("type") == "thinking"]
-        thoughts = thoughts or [as_text(message.get("chatCompletionReasoningContent"))]
-        hidden = any(block.get("type") in ("thinking", "redacted_thinking") for block in blocks)
-        thinking = "\n".join(filter(None, thoughts))
-        calls = tuple(
-            ToolCall(as_text(block.get("name")), arguments_of(block.get("input")), as_text(block.get("id")))
-            for block in blocks
-            if block.get("type") == "tool_use"
-        )
-        self.tools |= {call.call_id: call.name for call in calls}
-        text = content_text([block for block in blocks if block.get("type") == "text"])
-        self.talk.act(
-            Message("assistant", text, calls, reasoning_content=thinking),
-            reasoning="encrypted" if hidden and not thinking else "",
-            key=key,
-        )
+    def _act(self, key: str, message: dict[str, Any], blocks: Blocks) -> None:
+        if not any(blocks.thoughts):
+            blocks.thoughts = [text_at(message, "chatCompletionReasoningContent")]
+        self.tools |= {call.call_id: call.name for call in blocks.calls}
+        self.talk.act(blocks.action(), reasoning=blocks.reasoning, key=key)
 
     # ---- streamed messages
 
     def _said(self, record: dict[str, Any]) -> None:
-        text = as_text(record.get("text"))
+        text = text_at(record, "text")
         if record.get("role") == "assistant":
-            if self.calls:  # a text after a call that has no result yet begins the next message
+            if self.open.has_calls:  # a text after a call that has no result yet begins the next message
                 self._close()
-            self.texts.append(text)
+            self.open.add(text=text)
         else:
             self._close()
             self.talk.say(Message("user", text))
@@ -176,29 +157,27 @@ class _Reader:
         self._close()
         last = next((message for message in reversed(self.talk.messages) if message.role == "assistant"), None)
         if last is None or last.content != text:
-            self.texts.append(text)
+            self.open.add(text=text)
             self._close()
 
     def _called(self, record: dict[str, Any]) -> None:
         name = first_text(record, "toolName", "toolId")
         call = ToolCall(name, arguments_of(record.get("parameters")), _call_id(record))
         self.tools[call.call_id] = name
-        self.calls.append(call)
+        self.open.add(call=call)
 
     def _close(self) -> None:
         """Add the open message of a stream."""
-        text = "\n".join(filter(None, self.texts))
-        if text or self.calls:
-            self.talk.act(Message("assistant", text, tuple(self.calls)), model=self.facts.get("model", ""))
-        self.texts, self.calls = [], []
+        self.open.add(model=self.facts.get("model", ""))
+        self.open.close()
 
     # ---- results
 
     def _answer(self, call_id: str, value: Any, is_error: bool | None) -> None:
         code, text = None, ""
         if isinstance(value, dict) and ("stdout" in value or "exitCode" in value):
-            code = as_int(value.get("exitCode"))
-            text = "\n".join(filter(None, (as_text(value.get(name)) for name in ("stdout", "stderr"))))
+            code = int_at(value, "exitCode")
+            text = joined(text_at(value, name) for name in ("stdout", "stderr"))
         else:
             text = content_text(value) if not isinstance(value, dict) else shallow_text(value)
         if code is None and self.tools.get(call_id) in SHELLS:

@@ -15,7 +15,18 @@ from typing import Any
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_records
-from composer_hub.ingest.foreign import arguments_of, as_dict, as_list, as_text, content_text, dicts
+from composer_hub.ingest.foreign import (
+    arguments_of,
+    as_text,
+    content_text,
+    dict_at,
+    dicts,
+    dicts_at,
+    first_text,
+    joined,
+    list_at,
+    text_at,
+)
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall, canonical_json
@@ -30,7 +41,7 @@ _STATUS = {"success": "completed", "error": "failed", "cancelled": "cancelled"}
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a chat by its session and project hash, which its first record or the document holds."""
+    """Recognize a chat by its session and project hash, which its first record or the document holds."""
     first = next(iter(head_records(head)), {})
     return {"sessionId", "projectHash"} <= first.keys() and "uuid" not in first
 
@@ -61,14 +72,14 @@ class _Chat:
         elif "projectHash" in record:
             self.facts.update(record)
             self._add_all(record.get("messages"))
-        elif as_text(record.get("id")) and "type" in record:
+        elif text_at(record, "id") and "type" in record:
             self._add(record)
         else:
             report.unknown("neither message nor metadata", number)
 
     def _add_all(self, messages: Any) -> None:
         for message in dicts(messages):
-            if as_text(message.get("id")):
+            if text_at(message, "id"):
                 self._add(message)
 
     def _add(self, record: dict[str, Any]) -> None:
@@ -94,7 +105,7 @@ class _Chat:
         self.facts.update({key: value for key, value in change.items() if key != "messages"})
         if not isinstance(change.get("messages"), list):
             return
-        names = [as_text(message.get("id")) for message in dicts(change["messages"])]
+        names = [text_at(message, "id") for message in dicts(change["messages"])]
         if any(name not in self.line for name in names):
             report.add("boundaries")
         self.line = {name: None for name in self.line if name in names}
@@ -116,10 +127,10 @@ class _Chat:
                 _take_back(talk, {at for name in about for at in spoken[name]})
         return talk.session(
             source=NAME,
-            session_id=as_text(self.facts.get("sessionId")),
+            session_id=text_at(self.facts, "sessionId"),
             name=path.stem,
             parent_session_id=path.parent.name if self.facts.get("kind") == "subagent" else "",
-            cwd=as_text(next(iter(as_list(self.facts.get("directories"))), "")),
+            cwd=as_text(next(iter(list_at(self.facts, "directories")), "")),
         )
 
 
@@ -136,12 +147,12 @@ def _speak(talk: Conversation, record: dict[str, Any]) -> None:
         talk.say(Message("user", content_text(record.get("content"))))
     if record.get("type") != "gemini":  # info, warning, error: shown to the user, never sent
         return
-    items = [item for item in dicts(record.get("toolCalls")) if _call(item)]
+    items = [item for item in dicts_at(record, "toolCalls") if _call(item)]
     draft = talk.act(
         Message("assistant", content_text(record.get("content")), tuple(filter(None, map(_call, items)))),
-        model=as_text(record.get("model")),
-        reasoning="summary" if as_list(record.get("thoughts")) else "",
-        key=as_text(record.get("id")),
+        model=text_at(record, "model"),
+        reasoning="summary" if list_at(record, "thoughts") else "",
+        key=text_at(record, "id"),
         usage=_usage(record),
     )
     for item, call in zip(items, talk.messages[draft.action].tool_calls, strict=True):
@@ -151,25 +162,25 @@ def _speak(talk: Conversation, record: dict[str, Any]) -> None:
 
 def _usage(record: dict[str, Any]) -> Usage:
     """Return the tokens of a message; here, `input` holds what came from a cache."""
-    tokens = as_dict(record.get("tokens"))
+    tokens = dict_at(record, "tokens")
     counts = {"prompt_tokens": tokens.get("input"), "cached": tokens.get("cached"), "output": tokens.get("output")}
     return usage_of(counts, at=record.get("timestamp"))
 
 
 def _call(item: dict[str, Any]) -> ToolCall | None:
-    name = as_text(item.get("name"))
-    return ToolCall(name, arguments_of(item.get("args")), as_text(item.get("id"))) if name else None
+    name = text_at(item, "name")
+    return ToolCall(name, arguments_of(item.get("args")), text_at(item, "id")) if name else None
 
 
 def _result(item: dict[str, Any], call: ToolCall) -> tuple[Message, ResultFlag] | None:
     """Return the result of a call, or None if the chat ended before it."""
-    response = [as_dict(as_dict(part.get("functionResponse")).get("response")) for part in dicts(item.get("result"))]
-    texts = [as_text(r.get("output")) or as_text(r.get("error")) or (canonical_json(r) if r else "") for r in response]
-    text = "\n".join(filter(None, texts)) or content_text(item.get("result"))
-    status = _STATUS.get(as_text(item.get("status")), "")
+    response = [dict_at(part, "functionResponse", "response") for part in dicts_at(item, "result")]
+    texts = [first_text(r, "output", "error") or (canonical_json(r) if r else "") for r in response]
+    text = joined(texts) or content_text(item.get("result"))
+    status = _STATUS.get(text_at(item, "status"), "")
     if not text and not status:
         return None
     code = exit_code_in(text, _HARNESS) if call.name == "run_shell_command" else None
     failed = True if status in ("failed", "cancelled") else False if status else None
-    flag = ResultFlag(failed, code, status, as_text(item.get("status")))
+    flag = ResultFlag(failed, code, status, text_at(item, "status"))
     return Message("tool", text, tool_call_id=call.call_id, name=call.name), flag

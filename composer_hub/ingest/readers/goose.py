@@ -16,14 +16,15 @@ from composer_hub.ingest.databases import opened, rows, tables_of
 from composer_hub.ingest.documents import HEAD, head_records, json_lines
 from composer_hub.ingest.foreign import (
     arguments_of,
-    as_bool,
     as_dict,
-    as_int,
-    as_text,
+    bool_at,
     content_text,
-    dicts,
+    dict_at,
+    dicts_at,
     first_text,
+    int_at,
     parsed,
+    text_at,
 )
 from composer_hub.ingest.readers.pieces import Pieces
 from composer_hub.ingest.report import STREAM_LOG, FileReport
@@ -51,7 +52,7 @@ def is_stream(head: bytes) -> bool:
     return any(
         record.get("type") == "message" and part.get("type") in _PARTS
         for record in head_records(head)
-        for part in dicts(as_dict(record.get("message")).get("content"))
+        for part in dicts_at(record, "message", "content")
     )
 
 
@@ -65,10 +66,10 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 def _of_database(path: Path, report: FileReport) -> Iterator[Session]:
     with opened(path) as database:
         for facts in rows(database, "SELECT * FROM sessions ORDER BY id"):
-            reader = _Reader(report)
+            reader = _GooseChat(report)
             for row in rows(database, "SELECT * FROM messages WHERE session_id = ? ORDER BY id", facts["id"]):
                 report.add("records")
-                content, metadata = parsed(as_text(row.get("content_json"))), parsed(as_text(row.get("metadata_json")))
+                content, metadata = parsed(text_at(row, "content_json")), parsed(text_at(row, "metadata_json"))
                 if not isinstance(content, list):
                     report.corrupt(0, f"message {row['id']} of session {facts['id']} is not a list and was skipped.")
                 reader.take({**row, "id": row.get("message_id"), "content": content, "metadata": metadata})
@@ -77,14 +78,14 @@ def _of_database(path: Path, report: FileReport) -> Iterator[Session]:
 
 def _of_lines(path: Path, report: FileReport) -> Iterator[Session]:
     """Read a stored session, whose first line has its facts, or a printed stream."""
-    reader, facts = _Reader(report), {"id": ""}
+    reader, facts = _GooseChat(report), {"id": ""}
     for number, record in json_lines(path, report):
-        kind = as_text(record.get("type"))
+        kind = text_at(record, "type")
         if kind == "message":
             reader.talk.note(STREAM_LOG)
-            reader.take(as_dict(record.get("message")))
+            reader.take(dict_at(record, "message"))
         elif kind == "error":
-            reader.fail(as_text(record.get("error")))
+            reader.fail(text_at(record, "error"))
         elif "role" in record and "content" in record:
             reader.take(record)
         elif "working_dir" in record:
@@ -94,7 +95,7 @@ def _of_lines(path: Path, report: FileReport) -> Iterator[Session]:
     yield from filter(None, [reader.session(facts)])
 
 
-class _Reader:
+class _GooseChat:
     """The conversation so far; the chunks of a printed message share its id."""
 
     def __init__(self, report: FileReport) -> None:
@@ -105,9 +106,9 @@ class _Reader:
 
     def take(self, message: dict[str, Any]) -> None:
         """Add a message, or a chunk of one."""
-        is_assistant, metadata = message.get("role") == "assistant", as_dict(message.get("metadata"))
+        is_assistant, metadata = message.get("role") == "assistant", dict_at(message, "metadata")
         is_seen = metadata.get("agentVisible") is not False
-        message_id = as_text(message.get("id"))
+        message_id = text_at(message, "id")
         if not is_assistant or not message_id or message_id != self.open.key:
             self.open.close("")
         if is_seen and self.hidden:
@@ -116,8 +117,8 @@ class _Reader:
         before = len(self.talk.messages)
         if is_assistant:
             self.open.key = message_id
-            self.open.add(model=as_text(as_dict(metadata.get("inference")).get("requestedModel")))
-        for part in dicts(message.get("content")):
+            self.open.add(model=text_at(metadata, "inference", "requestedModel"))
+        for part in dicts_at(message, "content"):
             if is_assistant:
                 self._write(part)
             else:
@@ -129,11 +130,11 @@ class _Reader:
             self.hidden.update(range(before, len(self.talk.messages)))
 
     def _write(self, part: dict[str, Any]) -> None:
-        kind = as_text(part.get("type"))
+        kind = text_at(part, "type")
         if kind in ("toolRequest", "frontendToolRequest"):
             self._request(part)
         elif kind == "text":
-            self.open.add(text=as_text(part.get("text")))
+            self.open.add(text=text_at(part, "text"))
         elif kind in ("thinking", "reasoning"):
             self.open.add(thought=first_text(part, "thinking", "text"))
         elif kind == "redactedThinking":
@@ -142,18 +143,18 @@ class _Reader:
             self.report.unknown(f"part {kind}")
 
     def _request(self, part: dict[str, Any]) -> None:
-        call, call_id = as_dict(part.get("toolCall")), as_text(part.get("id"))
+        call, call_id = dict_at(part, "toolCall"), text_at(part, "id")
         value = as_dict(call.get("value", call.get("Ok", call)))
-        if name := as_text(value.get("name")):
+        if name := text_at(value, "name"):
             self.open.add(call=ToolCall(name, arguments_of(value.get("arguments")), call_id))
         else:  # what the model wrote did not parse, and only the error is kept
             self.report.unknown("call that did not parse")
 
     def _hear(self, part: dict[str, Any]) -> None:
-        kind = as_text(part.get("type"))
+        kind = text_at(part, "type")
         if kind == "toolResponse":
-            text, flag = _result(as_dict(part.get("toolResult")))
-            self.talk.answer(Message("tool", text, tool_call_id=as_text(part.get("id"))), flag)
+            text, flag = _result(dict_at(part, "toolResult"))
+            self.talk.answer(Message("tool", text, tool_call_id=text_at(part, "id")), flag)
         elif kind in ("text", "image"):
             self.talk.say(Message("user", content_text(part)))
         elif kind not in _SILENT_PARTS:
@@ -170,22 +171,22 @@ class _Reader:
         model = as_dict(parsed(facts.get("model_config_json")))
         return self.talk.session(
             source=NAME,
-            session_id=as_text(facts.get("id")),
-            cwd=as_text(facts.get("working_dir")),
+            session_id=text_at(facts, "id"),
+            cwd=text_at(facts, "working_dir"),
             model=first_text(model, "model_name", "model"),
-            provenance={"reader": f"{NAME}/{READER_VERSION}", "started_at": as_text(facts.get("created_at"))},
+            provenance={"reader": f"{NAME}/{READER_VERSION}", "started_at": text_at(facts, "created_at")},
         )
 
 
 def _result(result: dict[str, Any]) -> tuple[str, ResultFlag]:
     """Return the text and facts of a result. `success` means that the tool ran; the tool may still say `isError`."""
-    error = as_text(result.get("error")) or as_text(result.get("Err"))
+    error = first_text(result, "error", "Err")
     if error or result.get("status") == "error":
         return error, ResultFlag(is_error=True, status="failed")
     value = result.get("value", result.get("Ok"))
     body = as_dict(value) or {"content": value}
-    code = as_int(as_dict(body.get("structuredContent")).get("exit_code"))
-    is_error = as_bool(body.get("isError")) is True
+    code = int_at(body, "structuredContent", "exit_code")
+    is_error = bool_at(body, "isError") is True
     if code is not None:
         return content_text(body.get("content")), ResultFlag(exit_code=code, status="" if code else "completed")
     return content_text(body.get("content")), ResultFlag(is_error or None, None, "failed" if is_error else "")

@@ -12,7 +12,7 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_lines, json_lines, read_document
-from composer_hub.ingest.foreign import as_dict, as_text, chat_calls, content_text
+from composer_hub.ingest.foreign import as_dict, chat_calls, content_text, dict_at, text_at
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.records import Message
 from composer_hub.session import Session
@@ -25,9 +25,9 @@ _OTHERS = {"uuid", "sessionId", "session_id", "timestamp", "message", "data", "p
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Recognize lines with a type and content of their own, without ids and times."""
+    """Recognize lines with a type and content, without ids and times."""
     records = head_lines(head)[:20]
-    if not records or any(as_text(one.get("type")) not in _TYPES or _OTHERS & one.keys() for one in records):
+    if not records or any(text_at(one, "type") not in _TYPES or _OTHERS & one.keys() for one in records):
         return False
     return any("model_id" in one or "prompt_index" in one or "synthetic_reason" in one for one in records) or (
         records[0]["type"] == "system" and isinstance(records[0].get("content"), str) and "subtype" not in records[0]
@@ -40,17 +40,17 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     talk.note(LINEAR)
     hidden = ""
     for number, record in json_lines(path, report):
-        kind, text = as_text(record.get("type")), content_text(record.get("content"))
+        kind, text = text_at(record, "type"), content_text(record.get("content"))
         if kind in ("system", "user"):
             talk.say(Message(kind, text))
         elif kind == "reasoning":
             hidden = "encrypted"
         elif kind == "assistant":
             message = Message("assistant", text, chat_calls(record.get("tool_calls")))
-            talk.act(message, model=as_text(record.get("model_id")), reasoning=hidden)
+            talk.act(message, model=text_at(record, "model_id"), reasoning=hidden)
             hidden = ""
         elif kind == "tool_result":
-            talk.answer(Message("tool", text, tool_call_id=as_text(record.get("tool_call_id"))))
+            talk.answer(Message("tool", text, tool_call_id=text_at(record, "tool_call_id")))
         elif kind == "backend_tool_call":
             talk.note("provider_result_not_recorded")
         else:
@@ -60,16 +60,16 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 
 def _session(talk: Conversation, path: Path) -> Session | None:
     summary = _summary_of(path.with_name("summary.json"))
-    info = as_dict(summary.get("info"))
+    info = dict_at(summary, "info")
     return talk.session(
         source=NAME,
-        session_id=as_text(info.get("id")) or (path.parent.name if path.stem == "chat_history" else path.stem),
-        cwd=as_text(info.get("cwd")),
-        model=as_text(summary.get("current_model_id")),
+        session_id=text_at(info, "id") or (path.parent.name if path.stem == "chat_history" else path.stem),
+        cwd=text_at(info, "cwd"),
+        model=text_at(summary, "current_model_id"),
         provenance={
             "reader": f"{NAME}/{READER_VERSION}",
-            "git_branch": as_text(summary.get("head_branch")),
-            "started_at": as_text(summary.get("created_at")),
+            "git_branch": text_at(summary, "head_branch"),
+            "started_at": text_at(summary, "created_at"),
         },
     )
 

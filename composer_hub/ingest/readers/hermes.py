@@ -14,7 +14,17 @@ from typing import Any
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.databases import opened, rows, tables_of
 from composer_hub.ingest.documents import HEAD, head_records, read_records
-from composer_hub.ingest.foreign import as_dict, as_int, as_text, chat_calls, content_text, dicts, first_text, parsed
+from composer_hub.ingest.foreign import (
+    as_dict,
+    chat_calls,
+    content_text,
+    dicts,
+    dicts_at,
+    first_text,
+    int_at,
+    parsed,
+    text_at,
+)
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
@@ -53,10 +63,10 @@ def _of_database(path: Path, report: FileReport) -> Iterator[dict[str, Any]]:
 
 def _session(row: dict[str, Any], report: FileReport) -> Session | None:
     talk = Conversation(report)
-    if system := as_text(row.get("system_prompt")):
+    if system := text_at(row, "system_prompt"):
         talk.say(Message("system", system))
     left: set[int] = set()  # messages that later prompts leave out
-    for message in dicts(row.get("messages")):
+    for message in dicts_at(row, "messages"):
         is_active = message.get("active") not in (0, False)
         if is_active and left:
             talk.note(COMPACTED if any_compacted(row) else REWOUND)
@@ -68,22 +78,22 @@ def _session(row: dict[str, Any], report: FileReport) -> Session | None:
     return talk.session(
         source=NAME,
         session_id=first_text(row, "id", "session_id"),
-        parent_session_id=as_text(row.get("parent_session_id")),
-        cwd=as_text(row.get("cwd")),
-        model=as_text(row.get("model")),
+        parent_session_id=text_at(row, "parent_session_id"),
+        cwd=text_at(row, "cwd"),
+        model=text_at(row, "model"),
         tools=tuple(tool for tool in dicts(parsed(row.get("tools"))) if tool),
-        provenance={"reader": f"{NAME}/{READER_VERSION}", "git_branch": as_text(row.get("git_branch"))},
+        provenance={"reader": f"{NAME}/{READER_VERSION}", "git_branch": text_at(row, "git_branch")},
     )
 
 
 def any_compacted(row: dict[str, Any]) -> bool:
-    """Tell whether a message left the context at a compaction."""
-    return any(message.get("compacted") in (1, True) for message in dicts(row.get("messages")))
+    """Return whether a message left the context at a compaction."""
+    return any(message.get("compacted") in (1, True) for message in dicts_at(row, "messages"))
 
 
 def _take(talk: Conversation, message: dict[str, Any], report: FileReport, *, main: bool) -> None:
-    role, text = as_text(message.get("role")), content_text(message.get("content"))
-    if as_text(message.get("api_content")) not in ("", text):
+    role, text = text_at(message, "role"), content_text(message.get("content"))
+    if text_at(message, "api_content") not in ("", text):
         talk.note(TRANSFORMED)  # what was sent differs from what is shown
     if role in ("user", "system"):
         talk.say(Message(role, text))
@@ -95,7 +105,7 @@ def _take(talk: Conversation, message: dict[str, Any], report: FileReport, *, ma
             talk.flags[draft.action] = ResultFlag(status="truncated")
     elif role == "tool":
         name = first_text(message, "tool_name", "name")
-        talk.answer(Message("tool", text, (), as_text(message.get("tool_call_id")), name), _flag(name, text) or None)
+        talk.answer(Message("tool", text, (), text_at(message, "tool_call_id"), name), _flag(name, text) or None)
     elif role != "session_meta":
         report.unknown(f"role {role}")
 
@@ -108,8 +118,8 @@ def _flag(tool: str, text: str) -> ResultFlag:
         return ResultFlag()
     if result.get("status") == "error" or result.get("success") is False:
         return ResultFlag(is_error=True, status="failed")
-    if tool in _TOOLS_WITH_CODES and (code := as_int(result.get("exit_code"))) is not None:
+    if tool in _TOOLS_WITH_CODES and (code := int_at(result, "exit_code")) is not None:
         return ResultFlag(exit_code=code, status="" if code else "completed")
-    if as_text(result.get("error")):
+    if text_at(result, "error"):
         return ResultFlag(is_error=True, status="failed")
     return ResultFlag(is_error=False, status="completed") if "success" in result else ResultFlag()

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 
 from composer_hub.ingest.documents import HEAD, head_records, parquet_columns, read_rows
-from composer_hub.ingest.foreign import as_dict, as_text, parsed, parsed_dicts
+from composer_hub.ingest.foreign import as_dict, parsed, parsed_dicts, text_at
 from composer_hub.ingest.readers import chat_rows
 from composer_hub.ingest.report import FileReport
 from composer_hub.session import Session
@@ -51,11 +51,11 @@ def _from_events(row: Mapping[str, Any], report: FileReport, sniff_raw: Sniff) -
     if not raw:
         return
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / (Path(as_text(row.get("file_path"))).name or "trace.jsonl")
+        path = Path(folder) / (Path(text_at(row, "file_path")).name or "trace.jsonl")
         path.write_bytes(raw)
         if read_raw := sniff_raw(raw[:HEAD], path):
             for session in read_raw(path, report):
-                license = as_text(row.get("license")) or session.trace.license
+                license = text_at(row, "license") or session.trace.license
                 yield session.with_trace(dataclasses.replace(session.trace, license=license))
 
 
@@ -76,9 +76,9 @@ def _from_messages(row: Mapping[str, Any], report: FileReport) -> Session | None
         report.add("no_steps")
         return None
     return chat_rows.session_of(
-        {**row, "model": as_text(row.get("model")) or as_text(metadata.get("model"))},
+        {**row, "model": text_at(row, "model") or text_at(metadata, "model")},
         report,
-        source=as_text(row.get("harness")) or NAME,
+        source=text_at(row, "harness") or NAME,
         inexact=CONVERTED,
-        cwd=as_text(metadata.get("cwd")),
+        cwd=text_at(metadata, "cwd"),
     )

@@ -20,14 +20,18 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
 from composer_hub.ingest.foreign import (
     arguments_of,
-    as_bool,
     as_dict,
     as_list,
-    as_text,
+    bool_at,
     content_text,
+    dict_at,
     dicts,
+    dicts_at,
     first_text,
+    joined,
+    list_at,
     parse,
+    text_at,
 )
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.ingest.tools import tool_schema
@@ -50,9 +54,9 @@ _NO = {"I", "i", "N", False}
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a log from other zip files by the name of its first member, and a document by its `eval`."""
+    """Recognize a log from other zip files by the name of its first member, and a document by its `eval`."""
     if head[:1] == b"{":
-        task = as_dict(next(iter(head_records(head)), {}).get("eval"))
+        task = dict_at(next(iter(head_records(head)), {}), "eval")
         return {"run_id", "task", "model"} <= task.keys()
     length = int.from_bytes(head[26:28], "little")
     return head[:4] == b"PK\x03\x04" and head[30 : 30 + length].startswith(_MEMBERS)
@@ -76,9 +80,9 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 
 def _samples_of(document: Any, path: Path, report: FileReport) -> Iterator[Session]:
     log = as_dict(document)
-    for sample in dicts(log.get("samples")):
+    for sample in dicts_at(log, "samples"):
         report.add("records")
-        yield from filter(None, [_Sample(sample, as_dict(log.get("eval")), path, report).session()])
+        yield from filter(None, [_Sample(sample, dict_at(log, "eval"), path, report).session()])
 
 
 class _Log:
@@ -93,7 +97,7 @@ class _Log:
             sample = self._member(name, number)
             if isinstance(sample, dict):
                 self.report.add("records")
-                about = as_dict(header.get("eval"))
+                about = dict_at(header, "eval")
                 yield from filter(None, [_Sample(sample, about, self.path, self.report).session()])
 
     def _member(self, name: str, number: int = 0) -> Any:
@@ -123,34 +127,34 @@ class _Log:
 class _Sample:
     def __init__(self, sample: dict[str, Any], task: dict[str, Any], path: Path, report: FileReport) -> None:
         self.sample, self.task, self.path = sample, task, path
-        self.attachments = as_dict(sample.get("attachments"))
-        pool = as_dict(sample.get("events_data")).get("messages") or sample.get("message_pool")
+        self.attachments = dict_at(sample, "attachments")
+        pool = dict_at(sample, "events_data").get("messages") or sample.get("message_pool")
         self.pool = as_list(pool)
         self.talk = Conversation(report, interning=True)
         self.tools: dict[str, dict[str, Any]] = {}
         self.owners: dict[str, Any] = {}  # the step that made a call, by the call's id
 
     def session(self) -> Session | None:
-        events = [event for event in dicts(self.sample.get("events")) if event.get("event") == "model"]
+        events = [event for event in dicts_at(self.sample, "events") if event.get("event") == "model"]
         for event in events:
             self._step(event)
         whole = bool(self.talk.drafts)
         if not whole:
             self._read_messages()
         self._last_results()
-        number, epoch = as_text(self.sample.get("id")), as_text(self.sample.get("epoch"))
-        run = as_text(self.task.get("run_id"))
+        number, epoch = text_at(self.sample, "id"), text_at(self.sample, "epoch")
+        run = text_at(self.task, "run_id")
         return self.talk.session(
             source=NAME,
-            session_id=as_text(self.sample.get("uuid")) or (f"{run}/{number}/{epoch}" if run else ""),
-            name=f"{as_text(self.task.get('task'))}/{number}/{epoch}",
-            model=as_text(self.task.get("model")),
+            session_id=text_at(self.sample, "uuid") or (f"{run}/{number}/{epoch}" if run else ""),
+            name=f"{text_at(self.task, 'task')}/{number}/{epoch}",
+            model=text_at(self.task, "model"),
             whole=whole,
             tools=tuple(self.tools.values()),
-            resolved=_verdict(as_dict(self.sample.get("scores"))),
+            resolved=_verdict(dict_at(self.sample, "scores")),
             provenance={
-                "harness_version": as_text(as_dict(self.task.get("packages")).get("inspect_ai")),
-                "task": as_text(self.task.get("task")),
+                "harness_version": text_at(self.task, "packages", "inspect_ai"),
+                "task": text_at(self.task, "task"),
                 "sample": number,
                 "epoch": epoch,
             },
@@ -160,30 +164,28 @@ class _Sample:
         """Add a call of the model as a step."""
         entries = self._input(event)
         prompt = [self._intern(entry) for entry in entries]
-        output = as_dict(event.get("output"))
-        said = as_dict(next(dicts(output.get("choices")), {}).get("message"))
+        output = dict_at(event, "output")
+        said = dict_at(next(dicts_at(output, "choices"), {}), "message")
         if not said:
             return
-        for tool in dicts(event.get("tools")):
-            name = as_text(tool.get("name"))
-            self.tools.setdefault(
-                name, tool_schema(name, as_text(tool.get("description")), as_dict(tool.get("parameters")))
-            )
+        for tool in dicts_at(event, "tools"):
+            name = text_at(tool, "name")
+            self.tools.setdefault(name, tool_schema(name, text_at(tool, "description"), dict_at(tool, "parameters")))
         message = self._message({**said, "role": "assistant"})
         draft = self.talk.act(
             message,
-            model=as_text(output.get("model")) or as_text(event.get("model")),
+            model=text_at(output, "model") or text_at(event, "model"),
             reasoning=_reasoning_status(said),
             prompt=prompt,
-            key=as_text(said.get("id")),
+            key=text_at(said, "id"),
             usage=usage_of(output.get("usage")),
         )
         self.owners.update((call.call_id, draft) for call in self.talk.messages[draft.action].tool_calls)
 
     def _input(self, event: dict[str, Any]) -> list[dict[str, Any]]:
         """Return what the model read: in the event itself, or as ranges of the pool."""
-        entries = list(dicts(event.get("input")))
-        for ref in as_list(event.get("input_refs")):
+        entries = list(dicts_at(event, "input"))
+        for ref in list_at(event, "input_refs"):
             if isinstance(ref, list) and len(ref) == 2 and all(isinstance(end, int) and end >= 0 for end in ref):
                 entries += dicts(self.pool[ref[0] : ref[1]])
         return entries
@@ -199,44 +201,44 @@ class _Sample:
 
     def _last_results(self) -> None:
         """Take the answers to the last calls, which no model read, from the sample's own messages."""
-        for entry in dicts(self.sample.get("messages")):
-            draft = self.owners.get(as_text(entry.get("tool_call_id"))) if entry.get("role") == "tool" else None
+        for entry in dicts_at(self.sample, "messages"):
+            draft = self.owners.get(text_at(entry, "tool_call_id")) if entry.get("role") == "tool" else None
             answered = {self.talk.messages[at].tool_call_id for at in draft.results} if draft else set()
-            if draft and as_text(entry.get("tool_call_id")) not in answered:
+            if draft and text_at(entry, "tool_call_id") not in answered:
                 self.talk.answer_to(draft, self._message(entry), _flag(entry))
 
     def _read_messages(self) -> None:
         """Read a sample without model events: the messages in order are all there is."""
         self.talk.note("no_model_events")
-        for entry in dicts(self.sample.get("messages")):
+        for entry in dicts_at(self.sample, "messages"):
             message = self._message(entry)
             if message.role == "assistant":
-                self.talk.act(message, model=as_text(entry.get("model")), reasoning=_reasoning_status(entry))
+                self.talk.act(message, model=text_at(entry, "model"), reasoning=_reasoning_status(entry))
             elif message.role == "tool":
                 self.talk.answer(message, _flag(entry))
             else:
                 self.talk.say(message)
 
     def _message(self, entry: dict[str, Any]) -> Message:
-        role = as_text(entry.get("role"))
+        role = text_at(entry, "role")
         role = role if role in ("system", "assistant", "tool") else "user"
         text = self._attached(content_text(_visible(entry.get("content"))))
-        error = as_dict(entry.get("error")) if role == "tool" else {}
+        error = dict_at(entry, "error") if role == "tool" else {}
         return Message(
             role=role,
-            content=text or self._attached(as_text(error.get("message"))),
+            content=text or self._attached(text_at(error, "message")),
             tool_calls=tuple(self._calls(entry)) if role == "assistant" else (),
-            tool_call_id=as_text(entry.get("tool_call_id")) if role == "tool" else "",
-            name=as_text(entry.get("function")) if role == "tool" else "",
+            tool_call_id=text_at(entry, "tool_call_id") if role == "tool" else "",
+            name=text_at(entry, "function") if role == "tool" else "",
             reasoning_content=self._attached(_reasoning(entry)) if role == "assistant" else "",
         )
 
     def _calls(self, entry: dict[str, Any]) -> Iterator[ToolCall]:
-        for call in dicts(entry.get("tool_calls")):
+        for call in dicts_at(entry, "tool_calls"):
             name = first_text(call, "function")
-            arguments = {key: self._resolved(value) for key, value in as_dict(call.get("arguments")).items()}
+            arguments = {key: self._resolved(value) for key, value in dict_at(call, "arguments").items()}
             if name:
-                yield ToolCall(name, arguments_of(arguments), as_text(call.get("id")))
+                yield ToolCall(name, arguments_of(arguments), text_at(call, "id"))
 
     def _resolved(self, value: Any) -> Any:
         return self._attached(value) if isinstance(value, str) else value
@@ -245,7 +247,7 @@ class _Sample:
         """Put back a text that the log keeps once, under its hash."""
         if not text.startswith(_ATTACHMENT):
             return text
-        return as_text(self.attachments.get(text[len(_ATTACHMENT) :])) or text
+        return text_at(self.attachments, text[len(_ATTACHMENT) :]) or text
 
 
 def _visible(content: Any) -> Any:
@@ -256,24 +258,24 @@ def _visible(content: Any) -> Any:
 
 
 def _reasoning_parts(entry: dict[str, Any]) -> list[dict[str, Any]]:
-    return [part for part in dicts(entry.get("content")) if part.get("type") == "reasoning"]
+    return [part for part in dicts_at(entry, "content") if part.get("type") == "reasoning"]
 
 
 def _reasoning(entry: dict[str, Any]) -> str:
     """Return reasoning that can be read: encrypted parts hold ciphertext instead."""
-    open_parts = (part for part in _reasoning_parts(entry) if not as_bool(part.get("redacted")))
-    return "\n".join(filter(None, (as_text(part.get("reasoning")) for part in open_parts)))
+    open_parts = (part for part in _reasoning_parts(entry) if not bool_at(part, "redacted"))
+    return joined(text_at(part, "reasoning") for part in open_parts)
 
 
 def _reasoning_status(entry: dict[str, Any]) -> str:
     parts = _reasoning_parts(entry)
     if not parts or _reasoning(entry):
         return ""
-    return "summary" if any(as_text(part.get("summary")) for part in parts) else "encrypted"
+    return "summary" if any(text_at(part, "summary") for part in parts) else "encrypted"
 
 
 def _flag(entry: dict[str, Any]) -> ResultFlag | None:
-    kind = as_text(as_dict(entry.get("error")).get("type"))
+    kind = text_at(entry, "error", "type")
     return ResultFlag(True, status=_STATUS.get(kind, "failed"), detail=kind) if kind else None
 
 

@@ -17,12 +17,15 @@ from composer_hub.ingest.conversation import Conversation, StepDraft
 from composer_hub.ingest.documents import head_lines, json_lines, read_document
 from composer_hub.ingest.foreign import (
     arguments_of,
-    as_bool,
     as_dict,
-    as_int,
     as_text,
+    bool_at,
     content_text,
-    dicts,
+    dict_at,
+    dicts_at,
+    int_at,
+    joined,
+    text_at,
 )
 from composer_hub.ingest.readers.pieces import Pieces
 from composer_hub.ingest.report import FileReport, SessionError
@@ -83,37 +86,35 @@ class _WireFile:
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """Add one record."""
-        kind = as_text(record.get("type"))
+        kind = text_at(record, "type")
         if kind == "context.append_loop_event":
-            self._event(as_dict(record.get("event")), number)
+            self._event(dict_at(record, "event"), number)
             return
         if kind.startswith(("context.", "turn.")):
             self._close()
         if kind == "context.append_message":
-            self._append(as_dict(record.get("message")))
+            self._append(dict_at(record, "message"))
         elif kind in ("config.update", "profile.bind"):
             self._configure(record)
         elif kind == "llm.tools_snapshot":
-            self.tools = [tool for tool in dicts(record.get("tools")) if as_text(tool.get("name"))]
+            self.tools = [tool for tool in dicts_at(record, "tools") if text_at(tool, "name")]
         elif kind == "context.apply_compaction":
             self._compact(record)
         elif kind == "context.clear":
             self.talk.forget(self._parted()[0])
         elif kind == "context.undo":
-            self._undo(as_int(record.get("count")) or 0)
+            self._undo(int_at(record, "count") or 0)
         elif kind == "micro_compaction.apply":
             self.talk.note(SHORTENED)
         elif not _SILENT.fullmatch(kind):
             self.report.unknown(kind, number)
         if kind == "llm.request":
-            self.model = as_text(record.get("model")) or self.model
+            self.model = text_at(record, "model") or self.model
 
     def _configure(self, record: dict[str, Any]) -> None:
-        self.cwd = (
-            self.cwd or as_text(record.get("cwd")) or as_text(as_dict(record.get("environmentDisclosure")).get("cwd"))
-        )
-        self.model = as_text(record.get("modelAlias")) or self.model
-        system = as_text(record.get("systemPrompt"))
+        self.cwd = self.cwd or text_at(record, "cwd") or text_at(record, "environmentDisclosure", "cwd")
+        self.model = text_at(record, "modelAlias") or self.model
+        system = text_at(record, "systemPrompt")
         if system and system != self.system:
             self.system = system
             rest = self._parted()[1]
@@ -125,37 +126,37 @@ class _WireFile:
             self.report.unknown(f"message of role {message.get('role')}")
         elif text:
             index = self.talk.say(Message("user", text))
-            if as_dict(message.get("origin")).get("kind") in (None, "user"):
+            if dict_at(message, "origin").get("kind") in (None, "user"):
                 self.prompts.append(index)
 
     def _event(self, event: dict[str, Any], number: int) -> None:
-        kind, step = as_text(event.get("type")), as_text(event.get("stepUuid"))
+        kind, step = text_at(event, "type"), text_at(event, "stepUuid")
         if step and step != self.step:
             self._close()
             self.step = self.open.key = step
         if kind == "content.part":
-            self._part(as_dict(event.get("part")), number)
+            self._part(dict_at(event, "part"), number)
         elif kind == "tool.call":
-            self._call(as_text(event.get("name")), event.get("args"), as_text(event.get("toolCallId")))
+            self._call(text_at(event, "name"), event.get("args"), text_at(event, "toolCallId"))
         elif kind == "tool.result":
-            result = as_dict(event.get("result"))
-            is_error = as_bool(result.get("isError"))
-            self._answer(as_text(event.get("toolCallId")), content_text(result.get("output")), bool(is_error))
+            result = dict_at(event, "result")
+            is_error = bool_at(result, "isError")
+            self._answer(text_at(event, "toolCallId"), content_text(result.get("output")), bool(is_error))
         elif kind == "step.end":
             self._close()
             if self.draft:
-                self.draft.usage = _usage(as_dict(event.get("usage")))
-                if as_text(event.get("finishReason")) in ("max_tokens", "length", "truncated"):
+                self.draft.usage = _usage(dict_at(event, "usage"))
+                if text_at(event, "finishReason") in ("max_tokens", "length", "truncated"):
                     self.talk.flags[self.draft.action] = ResultFlag(status="truncated")
         elif kind not in _SILENT_EVENTS:
             self.report.unknown(f"event {kind}", number)
 
     def _part(self, part: dict[str, Any], number: int) -> None:
-        kind = as_text(part.get("type"))
+        kind = text_at(part, "type")
         if kind == "think":
-            self.open.add(thought=as_text(part.get("think")))
+            self.open.add(thought=text_at(part, "think"))
         elif kind == "text":
-            self.open.add(text=as_text(part.get("text")))
+            self.open.add(text=text_at(part, "text"))
         else:
             self.report.unknown(f"part {kind}", number)
 
@@ -186,13 +187,13 @@ class _WireFile:
         self.report.add("boundaries")
         self.talk.note(COMPACTED)
         system, rest = self._parted()
-        kept, head = as_int(record.get("keptUserMessageCount")), as_int(record.get("keptHeadUserMessageCount")) or 0
+        kept, head = int_at(record, "keptUserMessageCount"), int_at(record, "keptHeadUserMessageCount") or 0
         typed = [index for index in rest if index in self.prompts]
         tail = typed[head:][-(kept - head) :] if kept is not None and kept > head else []
         before = typed[:head] + tail
         after: list[int] = []
         if kept is None:  # older versions keep the newest messages behind the summary
-            before, after = [], rest[as_int(record.get("compactedCount")) or 0 :]
+            before, after = [], rest[int_at(record, "compactedCount") or 0 :]
         summary = record.get("contextSummary") or record.get("summary")
         text = content_text(as_dict(summary).get("content")) if isinstance(summary, dict) else as_text(summary)
         self.talk.forget([*system, *before, self.talk.say(Message("user", text)), *after])
@@ -219,7 +220,7 @@ class _WireFile:
 
     def take_cli(self, number: int, message: dict[str, Any]) -> None:
         """Add one record of kimi-cli. A step begins with `StepBegin`; its calls may be written in pieces."""
-        kind, payload = as_text(message.get("type")), as_dict(message.get("payload"))
+        kind, payload = text_at(message, "type"), dict_at(message, "payload")
         self.talk.note(HIDDEN)  # the system prompt and reminders are in another file
         if kind in ("StepBegin", "TurnBegin", "CompactionBegin", "StepInterrupted"):
             self._close()
@@ -229,12 +230,12 @@ class _WireFile:
         elif kind == "ContentPart":
             self._part(payload, number)
         elif kind == "ToolCall":
-            function = as_dict(payload.get("function"))
-            self._call(as_text(function.get("name")), function.get("arguments"), as_text(payload.get("id")))
+            function = dict_at(payload, "function")
+            self._call(text_at(function, "name"), function.get("arguments"), text_at(payload, "id"))
         elif kind == "ToolResult":
-            value = as_dict(payload.get("return_value"))
-            text = "\n".join(filter(None, [content_text(value.get("output")), as_text(value.get("message"))]))
-            self._answer(as_text(payload.get("tool_call_id")), text, as_bool(value.get("is_error")) is True)
+            value = dict_at(payload, "return_value")
+            text = joined([content_text(value.get("output")), text_at(value, "message")])
+            self._answer(text_at(payload, "tool_call_id"), text, bool_at(value, "is_error") is True)
         elif kind == "CompactionEnd":
             self.report.add("boundaries")
             self.talk.note("compacted_history_not_recorded")
@@ -258,16 +259,16 @@ class _WireFile:
             source=NAME,
             session_id=session_id if is_main else f"{session_id}/{agent}",
             parent_session_id="" if is_main else session_id,
-            cwd=self.cwd or as_text(state.get("workDir")),
+            cwd=self.cwd or text_at(state, "workDir"),
             model=self.model,
             tools=tuple(self.tools),
-            provenance={"reader": f"{NAME}/{READER_VERSION}", "started_at": as_text(state.get("createdAt"))},
+            provenance={"reader": f"{NAME}/{READER_VERSION}", "started_at": text_at(state, "createdAt")},
         )
 
 
 def _usage(value: dict[str, Any]) -> Usage:
     names = ("inputOther", "inputCacheRead", "inputCacheCreation", "output")
-    other, read, written, output = (max(0, as_int(value.get(name)) or 0) for name in names)
+    other, read, written, output = (max(0, int_at(value, name) or 0) for name in names)
     return Usage(other + read + written, output, read, written)
 
 

@@ -17,7 +17,19 @@ from typing import Any
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
-from composer_hub.ingest.foreign import arguments_of, as_dict, as_int, as_text, chat_calls, content_text, dicts
+from composer_hub.ingest.foreign import (
+    arguments_of,
+    as_dict,
+    chat_calls,
+    content_text,
+    dict_at,
+    dicts,
+    dicts_at,
+    first_text,
+    int_at,
+    joined,
+    text_at,
+)
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tools import tool_schema
 from composer_hub.ingest.usage import usage_of
@@ -37,18 +49,18 @@ _BASH = tool_schema(
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell v2 by its format or version; v1 by a system message followed by fenced commands or return codes."""
+    """Recognize v2 by its format or version; v1 by a system message followed by fenced commands or return codes."""
     records = head_records(head)
     if not records:
         return False
-    info = as_dict(records[0].get("info"))
-    if as_text(records[0].get("trajectory_format")).startswith("mini-swe-agent") or "mini_version" in info:
+    info = dict_at(records[0], "info")
+    if text_at(records[0], "trajectory_format").startswith("mini-swe-agent") or "mini_version" in info:
         return True
     return head.lstrip()[:1] == b"[" and records[0].get("role") == "system" and any(map(_is_v1_turn, records[1:]))
 
 
 def _is_v1_turn(record: dict[str, Any]) -> bool:
-    text = as_text(record.get("content"))
+    text = text_at(record, "content")
     if record.get("role") == "assistant":
         return bool(_FENCE.search(text))
     return record.get("role") == "user" and exit_code_in(text, _HARNESS) is not None
@@ -58,20 +70,20 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield the trajectory's session."""
     document = read_document(path, report)
     entries = document if isinstance(document, list) else as_dict(document).get("messages")
-    info = as_dict(as_dict(document).get("info"))
-    config = as_dict(info.get("config"))
+    info = dict_at(as_dict(document), "info")
+    config = dict_at(info, "config")
     reader = _MiniReader(report)
     for number, entry in enumerate(dicts(entries), start=1):
         reader.read(number, entry)
     session = reader.talk.session(
         source=NAME,
-        name=as_text(as_dict(document).get("instance_id")) or path.name.partition(".")[0],
-        model=as_text(as_dict(config.get("model")).get("model_name")),
-        cwd=as_text(as_dict(config.get("environment")).get("cwd")),
+        name=text_at(as_dict(document), "instance_id") or path.name.partition(".")[0],
+        model=text_at(config, "model", "model_name"),
+        cwd=text_at(config, "environment", "cwd"),
         tools=(_BASH,) if reader.has_calls else (),
         provenance={
-            "harness_version": as_text(info.get("mini_version")),
-            "exit_status": as_text(info.get("exit_status")) or reader.exit_status,
+            "harness_version": text_at(info, "mini_version"),
+            "exit_status": text_at(info, "exit_status") or reader.exit_status,
         },
     )
     if session:
@@ -86,8 +98,8 @@ class _MiniReader:
         self.exit_status = ""
 
     def read(self, number: int, entry: dict[str, Any]) -> None:
-        role, extra = as_text(entry.get("role")), as_dict(entry.get("extra"))
-        self.exit_status = as_text(extra.get("exit_status")) or self.exit_status
+        role, extra = text_at(entry, "role"), dict_at(entry, "extra")
+        self.exit_status = text_at(extra, "exit_status") or self.exit_status
         if entry.get("object") == "response":
             self._act(_response(entry), extra, _response_status(entry))
         elif role == "assistant":
@@ -103,12 +115,12 @@ class _MiniReader:
 
     def _act(self, message: Message, extra: dict[str, Any], reasoning: str = "") -> None:
         self.has_calls = self.has_calls or bool(message.tool_calls)
-        response = as_dict(extra.get("response"))
+        response = dict_at(extra, "response")
         usage = usage_of(response.get("usage"))
-        self.talk.act(message, model=as_text(response.get("model")), reasoning=reasoning, usage=usage)
+        self.talk.act(message, model=text_at(response, "model"), reasoning=reasoning, usage=usage)
 
     def _answer(self, entry: dict[str, Any], extra: dict[str, Any]) -> None:
-        call_id = as_text(entry.get("tool_call_id")) or as_text(entry.get("call_id"))
+        call_id = first_text(entry, "tool_call_id", "call_id")
         text = content_text(entry.get("content")) or content_text(entry.get("output"))
         self.talk.answer(Message("tool", text, tool_call_id=call_id), _flag(text, extra))
 
@@ -124,19 +136,19 @@ class _MiniReader:
             self.talk.say(message)
 
     def _last_called(self) -> bool:
-        """Tell whether the last step made calls: then a user message is the user's, not an observation."""
+        """Return whether the last step made calls: then a user message is the user's, not an observation."""
         return bool(self.talk.messages[self.talk.drafts[-1].action].tool_calls)
 
     def _format_error(self, complaint: Message, extra: dict[str, Any]) -> None:
         """Bring back the rejected message as a branch: the model never reads it again, only the complaint."""
-        response = as_dict(extra.get("response"))
-        choice = next(dicts(response.get("choices")), {})
-        message = _response(response) if "output" in response else _assistant(as_dict(choice.get("message")))
+        response = dict_at(extra, "response")
+        choice = next(dicts_at(response, "choices"), {})
+        message = _response(response) if "output" in response else _assistant(dict_at(choice, "message"))
         if not message.content and not message.tool_calls:
-            message = Message("assistant", as_text(extra.get("model_response")))
+            message = Message("assistant", text_at(extra, "model_response"))
         view = self.talk.view
         if message.content or message.tool_calls:
-            draft = self.talk.act(message, model=as_text(response.get("model")), main=False)
+            draft = self.talk.act(message, model=text_at(response, "model"), main=False)
             index = self.talk.answer_to(draft, complaint, ResultFlag(True, None, "failed", "format_error"))
             self.talk.forget([*view, index])
         else:
@@ -144,29 +156,29 @@ class _MiniReader:
 
 
 def _assistant(entry: dict[str, Any]) -> Message:
-    thinking = as_text(entry.get("reasoning_content")) or as_text(entry.get("reasoning"))
+    thinking = first_text(entry, "reasoning_content", "reasoning")
     text, calls = content_text(entry.get("content")), chat_calls(entry.get("tool_calls"))
     return Message("assistant", text, calls, reasoning_content=thinking)
 
 
 def _response(entry: dict[str, Any]) -> Message:
     """Read a Responses API object: its message items are the text, its function calls the calls."""
-    items = list(dicts(entry.get("output")))
+    items = list(dicts_at(entry, "output"))
     texts = [content_text(item.get("content")) for item in items if item.get("type") == "message"]
     calls = tuple(
         ToolCall(
-            as_text(item.get("name")),
+            text_at(item, "name"),
             arguments_of(item.get("arguments")),
-            as_text(item.get("call_id")) or as_text(item.get("id")),
+            first_text(item, "call_id", "id"),
         )
         for item in items
-        if item.get("type") == "function_call" and as_text(item.get("name"))
+        if item.get("type") == "function_call" and text_at(item, "name")
     )
-    return Message("assistant", "\n".join(filter(None, texts)), calls)
+    return Message("assistant", joined(texts), calls)
 
 
 def _response_status(entry: dict[str, Any]) -> str:
-    items = [item for item in dicts(entry.get("output")) if item.get("type") == "reasoning"]
+    items = [item for item in dicts_at(entry, "output") if item.get("type") == "reasoning"]
     if any(item.get("summary") for item in items):
         return "summary"
     return "encrypted" if any(item.get("encrypted_content") for item in items) else ""
@@ -174,11 +186,11 @@ def _response_status(entry: dict[str, Any]) -> str:
 
 def _flag(text: str, extra: dict[str, Any]) -> ResultFlag | None:
     """Take the return code and exception of an execution; v1 wrote the code into the text only."""
-    exception = as_text(extra.get("exception_info"))
-    code = as_int(extra.get("returncode"))
+    exception = text_at(extra, "exception_info")
+    code = int_at(extra, "returncode")
     if code is None:
         code = exit_code_in(text, _HARNESS)
     if exception:
-        kind = as_text(extra.get("exception_type"))
+        kind = text_at(extra, "exception_type")
         return ResultFlag(True, None, "timeout" if kind == "TimeoutExpired" else "failed", kind or exception)
     return None if code is None else ResultFlag(exit_code=code)

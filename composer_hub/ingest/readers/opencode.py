@@ -16,7 +16,7 @@ from typing import Any
 from composer_hub.ingest.conversation import Conversation, StepDraft
 from composer_hub.ingest.databases import opened, rows, tables_of
 from composer_hub.ingest.documents import HEAD, head_records, json_lines, read_document
-from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_int, as_text, dicts, parsed
+from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, dict_at, dicts_at, int_at, joined, parsed, text_at
 from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
 from composer_hub.ingest.usage import usage_of
 from composer_hub.records import Message, ToolCall
@@ -49,7 +49,7 @@ def sniff(head: bytes, path: Path) -> bool:
 def is_stream(head: bytes) -> bool:
     """Recognize the output of `opencode run --format json`."""
     first = next(iter(head_records(head)), {})
-    return as_text(first.get("type")) in _RUN_TYPES and {"sessionID", "timestamp"} <= first.keys()
+    return text_at(first, "type") in _RUN_TYPES and {"sessionID", "timestamp"} <= first.keys()
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
@@ -63,18 +63,18 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
     else:
         found = iter([_of_document(path, report)])
     for info, entries in found:
-        reader = _Reader(report)
+        reader = _OpenCodeChat(report)
         reader.talk.note(STREAM_LOG if info.get("is_stream") else "")
         for entry in entries:
-            reader.take(as_dict(entry.get("info")), list(dicts(entry.get("parts"))))
+            reader.take(dict_at(entry, "info"), list(dicts_at(entry, "parts")))
         yield from filter(None, [reader.session(info)])
 
 
 def _of_document(path: Path, report: FileReport) -> tuple[dict[str, Any], Entries]:
     document = as_dict(read_document(path, report))
     if "info" in document:
-        return as_dict(document["info"]), list(dicts(document.get("messages")))
-    return document, _stored_messages(path.parents[2], as_text(document.get("id")), report)
+        return as_dict(document["info"]), list(dicts_at(document, "messages"))
+    return document, _stored_messages(path.parents[2], text_at(document, "id"), report)
 
 
 def _of_database(path: Path, report: FileReport) -> Iterator[tuple[dict[str, Any], Entries]]:
@@ -91,9 +91,9 @@ def _of_database(path: Path, report: FileReport) -> Iterator[tuple[dict[str, Any
 
 
 def _object(row: dict[str, Any], report: FileReport) -> dict[str, Any]:
-    """Return the JSON of a row with the id that stands beside it."""
+    """Return the JSON of a row with the id beside it."""
     report.add("records")
-    value = parsed(as_text(row.get("data")))
+    value = parsed(text_at(row, "data"))
     if not isinstance(value, dict):
         report.corrupt(0, f"row {row['id']} is not a JSON object and was skipped.")
     return {**as_dict(value), "id": row["id"]}
@@ -104,9 +104,9 @@ def _of_stream(path: Path, report: FileReport) -> tuple[dict[str, Any], Entries]
     info: dict[str, Any] = {"is_stream": True}
     entries: dict[str, dict[str, Any]] = {}
     for number, record in json_lines(path, report):
-        kind, part = as_text(record.get("type")), as_dict(record.get("part"))
+        kind, part = text_at(record, "type"), dict_at(record, "part")
         info.setdefault("id", record.get("sessionID"))
-        message_id = as_text(part.get("messageID")) or next(reversed(entries), "")
+        message_id = text_at(part, "messageID") or next(reversed(entries), "")
         if kind not in _RUN_TYPES:
             report.unknown(kind, number)
             continue
@@ -122,9 +122,9 @@ def _of_stream(path: Path, report: FileReport) -> tuple[dict[str, Any], Entries]
 def _stored_messages(storage: Path, session_id: str, report: FileReport) -> list[dict[str, Any]]:
     """Return the messages of a session in the shape of an export."""
     infos = [info for _, info in _objects(storage / "message", session_id, report)]
-    infos.sort(key=lambda info: as_int(as_dict(info.get("time")).get("created")) or 0)
+    infos.sort(key=lambda info: int_at(info, "time", "created") or 0)
     return [
-        {"info": info, "parts": [part for _, part in _objects(storage / "part", as_text(info.get("id")), report)]}
+        {"info": info, "parts": [part for _, part in _objects(storage / "part", text_at(info, "id"), report)]}
         for info in infos
     ]
 
@@ -140,7 +140,7 @@ def _objects(folder: Path, name: str, report: FileReport) -> Iterator[tuple[Path
             report.corrupt(0, f"{error}")
 
 
-class _Reader:
+class _OpenCodeChat:
     """The conversation so far, and the place of each user message in it."""
 
     def __init__(self, report: FileReport) -> None:
@@ -149,7 +149,7 @@ class _Reader:
         self.starts: dict[str, int] = {}  # message id -> index of its first message
 
     def take(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
-        self.starts[as_text(info.get("id"))] = len(self.talk.messages)
+        self.starts[text_at(info, "id")] = len(self.talk.messages)
         if info.get("role") == "user":
             self._user(parts)
         elif info.get("role") == "assistant":
@@ -158,34 +158,34 @@ class _Reader:
             self.report.unknown(f"role {info.get('role')}")
 
     def _user(self, parts: list[dict[str, Any]]) -> None:
-        texts = [as_text(part.get("text")) for part in parts if part.get("type") == "text" and not part.get("ignored")]
-        images = [IMAGE for part in parts if as_text(part.get("mime")).startswith("image/")]
-        if text := "\n".join(filter(None, [*texts, *images])):
+        texts = [text_at(part, "text") for part in parts if part.get("type") == "text" and not part.get("ignored")]
+        images = [IMAGE for part in parts if text_at(part, "mime").startswith("image/")]
+        if text := joined([*texts, *images]):
             self.talk.say(Message("user", text))
 
     def _assistant(self, info: dict[str, Any], parts: list[dict[str, Any]]) -> None:
         texts: dict[str, list[str]] = {"text": [], "reasoning": []}
         tools = []
         for part in parts:
-            kind = as_text(part.get("type"))
+            kind = text_at(part, "type")
             if kind in texts:
-                texts[kind].append(as_text(part.get("text")))
+                texts[kind].append(text_at(part, "text"))
             elif kind == "tool":
                 tools.append(part)
             elif kind not in _SILENT_PARTS:
                 self.report.unknown(f"part {kind}")
         calls = [(part, call) for part in tools if (call := _call(part))]
-        content, thinking = ("\n".join(filter(None, texts[kind])) for kind in ("text", "reasoning"))
+        content, thinking = (joined(texts[kind]) for kind in ("text", "reasoning"))
         draft = self.talk.act(
             Message("assistant", content, tuple(call for _, call in calls), reasoning_content=thinking),
-            model=as_text(info.get("modelID")) or as_text(as_dict(info.get("model")).get("modelID")),
-            key=as_text(info.get("id")),
-            usage=usage_of(info.get("tokens"), at=as_dict(info.get("time")).get("created")),
+            model=text_at(info, "modelID") or text_at(info, "model", "modelID"),
+            key=text_at(info, "id"),
+            usage=usage_of(info.get("tokens"), at=dict_at(info, "time").get("created")),
         )
         if flag := _end(info):
             self.talk.flags[draft.action] = flag
         for part, call in zip([part for part, _ in calls], self.talk.messages[draft.action].tool_calls, strict=True):
-            if result := _result(as_dict(part.get("state")), part.get("tool") == "invalid"):
+            if result := _result(dict_at(part, "state"), part.get("tool") == "invalid"):
                 self.talk.answer(Message("tool", result[0], (), call.call_id, call.name), result[1])
         if info.get("summary") is True and info.get("finish"):
             self._compact(info, parts, draft)
@@ -194,44 +194,44 @@ class _Reader:
         """Continue with the request for a summary, the summary, and the tail that the compaction names."""
         self.report.add("boundaries")
         self.talk.note(COMPACTED)
-        start = self.starts.get(as_text(info.get("parentID")), draft.action)
+        start = self.starts.get(text_at(info, "parentID"), draft.action)
         self.talk.forget(at for at in self.talk.view if at >= start)
 
     def session(self, info: dict[str, Any]) -> Session | None:
         return self.talk.session(
             source=NAME,
-            session_id=as_text(info.get("id")),
-            parent_session_id=as_text(info.get("parentID")),
-            cwd=as_text(info.get("directory")),
-            provenance={"harness_version": as_text(info.get("version"))},
+            session_id=text_at(info, "id"),
+            parent_session_id=text_at(info, "parentID"),
+            cwd=text_at(info, "directory"),
+            provenance={"harness_version": text_at(info, "version")},
         )
 
 
 def _call(part: dict[str, Any]) -> ToolCall | None:
     """Return the call of a tool part. OpenCode renames calls of unknown tools to `invalid`."""
-    arguments = as_dict(part.get("state")).get("input")
-    name = as_text(part.get("tool"))
+    arguments = dict_at(part, "state").get("input")
+    name = text_at(part, "tool")
     if name == "invalid":
-        name, arguments = as_text(as_dict(arguments).get("tool")) or name, {}
-    return ToolCall(name, arguments_of(arguments), as_text(part.get("callID"))) if name else None
+        name, arguments = text_at(as_dict(arguments), "tool") or name, {}
+    return ToolCall(name, arguments_of(arguments), text_at(part, "callID")) if name else None
 
 
 def _result(state: dict[str, Any], invalid: bool) -> tuple[str, ResultFlag] | None:
     """Return the result of a call, or None if the session ended before it."""
-    status = as_text(state.get("status"))
+    status = text_at(state, "status")
     if status == "error":
-        return as_text(state.get("error")), ResultFlag(is_error=True, status="failed")
+        return text_at(state, "error"), ResultFlag(is_error=True, status="failed")
     if status not in ("completed", "success"):
         return None
-    code = as_int(as_dict(state.get("metadata")).get("exit"))
+    code = int_at(state, "metadata", "exit")
     if invalid:
-        return as_text(state.get("output")), ResultFlag(is_error=True, status="failed", detail="invalid")
-    return as_text(state.get("output")), ResultFlag(is_error=False, exit_code=code, status="completed")
+        return text_at(state, "output"), ResultFlag(is_error=True, status="failed", detail="invalid")
+    return text_at(state, "output"), ResultFlag(is_error=False, exit_code=code, status="completed")
 
 
 def _end(info: dict[str, Any]) -> ResultFlag | None:
     """Return why a message was cut off, or None."""
-    name = as_text(as_dict(info.get("error")).get("name"))
+    name = text_at(info, "error", "name")
     if name:
         return ResultFlag(status=_ENDS.get(name, "provider_error"), detail=name)
     return ResultFlag(status="truncated") if info.get("finish") == "length" else None

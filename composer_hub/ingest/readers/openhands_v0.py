@@ -14,7 +14,19 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation, StepDraft
 from composer_hub.ingest.documents import files_beside, head_records, read_records
-from composer_hub.ingest.foreign import as_bool, as_dict, as_int, as_list, as_text, chat_calls, content_text, dicts
+from composer_hub.ingest.foreign import (
+    as_int,
+    bool_at,
+    chat_calls,
+    content_text,
+    dict_at,
+    dicts,
+    dicts_at,
+    int_at,
+    list_at,
+    text_at,
+)
+from composer_hub.ingest.readers.openhands_v1 import with_footer
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
@@ -47,7 +59,7 @@ _HARNESS_KEYS = frozenset(
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a row by its history of events, and a bare list by its first events."""
+    """Recognize a row by its history of events, and a bare list by its first events."""
     records = head_records(head)
     if not records:
         return False
@@ -61,7 +73,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
         files = files_beside(path, _STORED)
         if path == files[-1]:
             events = [event for file in files for _, event in read_records(file, report)]
-            session = _History({}, report).session(events, session_id=path.parent.parent.name)
+            session = _EventList({}, report).session(events, session_id=path.parent.parent.name)
             yield from filter(None, [session])
         return
     records = [record for _, record in read_records(path, report)]
@@ -75,13 +87,13 @@ def _sessions(
     lists: list[tuple[dict[str, Any], list[dict[str, Any]]]], stem: str, report: FileReport
 ) -> Iterator[Session]:
     for row, events in lists:
-        if session := _History(row, report).session(events, stem=stem):
+        if session := _EventList(row, report).session(events, stem=stem):
             yield session
 
 
 def _events_of(row: dict[str, Any]) -> list[dict[str, Any]]:
     """Return a row's events; the benchmarks of 2024 wrote pairs of an action and its observation."""
-    history = as_list(row.get("history"))
+    history = list_at(row, "history")
     return list(dicts([event for entry in history for event in (entry if isinstance(entry, list) else [entry])]))
 
 
@@ -90,13 +102,13 @@ def _stored(path: Path) -> bool:
 
 
 def _is_event(event: dict[str, Any]) -> bool:
-    """Tell an event: an action with arguments (older: flat), or an observation with content."""
+    """Recognize an event: an action with arguments (older: flat), or an observation with content."""
     if isinstance(event.get("action"), str):
         return "kind" not in event and ("args" in event or "action_risk" in event or "thought" in event)
     return isinstance(event.get("observation"), str) and "content" in event
 
 
-class _History:
+class _EventList:
     def __init__(self, row: dict[str, Any], report: FileReport) -> None:
         self.row, self.report = row, report
         self.talk = Conversation(report)
@@ -109,20 +121,20 @@ class _History:
     def session(self, events: list[dict[str, Any]], *, stem: str = "", session_id: str = "") -> Session | None:
         for position, event in enumerate(events):
             if isinstance(event.get("action"), str):
-                self._action(event, as_int(event.get("id")) or position)
+                self._action(event, int_at(event, "id") or position)
             elif isinstance(event.get("observation"), str):
-                self._observation(event, as_int(event.get("id")) or position)
+                self._observation(event, int_at(event, "id") or position)
             else:
                 self.report.unknown("neither action nor observation", position)
-        issue, metadata = as_dict(self.row.get("issue")), as_dict(self.row.get("metadata"))
-        repository = "/".join(filter(None, [as_text(issue.get("owner")), as_text(issue.get("repo"))]))
-        number = as_text(issue.get("number"))
-        name = as_text(self.row.get("instance_id")) or (f"{repository}#{number}" if repository and number else stem)
+        issue, metadata = dict_at(self.row, "issue"), dict_at(self.row, "metadata")
+        repository = "/".join(filter(None, [text_at(issue, "owner"), text_at(issue, "repo")]))
+        number = text_at(issue, "number")
+        name = text_at(self.row, "instance_id") or (f"{repository}#{number}" if repository and number else stem)
         return self.talk.session(
             source=NAME,
             session_id=session_id,
             name=name,
-            model=as_text(as_dict(metadata.get("llm_config")).get("model")) or self.model,
+            model=text_at(metadata, "llm_config", "model") or self.model,
             cwd=self.cwd,
             repository=repository,
             resolved=_resolved(self.row),
@@ -133,26 +145,26 @@ class _History:
     # ----------------------------------------------------------------------------------------------------- actions
 
     def _action(self, event: dict[str, Any], number: int) -> None:
-        kind, args = as_text(event.get("action")), _arguments(event)
+        kind, args = text_at(event, "action"), _arguments(event)
         if kind == "system":
-            self._keep(number, self.talk.say(Message("system", as_text(args.get("content")))))
-            self.tools = self.tools or tuple(dicts(args.get("tools")))
-            self.version = as_text(args.get("openhands_version"))
+            self._keep(number, self.talk.say(Message("system", text_at(args, "content"))))
+            self.tools = self.tools or tuple(dicts_at(args, "tools"))
+            self.version = text_at(args, "openhands_version")
         elif kind == "condensation":
             self._condense(event, args, number)
         elif kind in _SILENT_ACTIONS:
             return
         elif kind == "message" and not self._by_agent(event):
-            self._keep(number, self.talk.say(Message("user", as_text(args.get("content")))))
+            self._keep(number, self.talk.say(Message("user", text_at(args, "content"))))
         elif self._by_user(event):
             self._keep(
-                number, self.talk.say(Message("user", f"User executed the command:\n{as_text(args.get('command'))}"))
+                number, self.talk.say(Message("user", f"User executed the command:\n{text_at(args, 'command')}"))
             )
         else:
             self._step(event, kind, args, number)
 
     def _by_agent(self, event: dict[str, Any]) -> bool:
-        """Tell who spoke; old events do not say, and there the first message is the user's."""
+        """Return whether the agent spoke; old events do not record it, and there the first message is the user's."""
         source = event.get("source")
         return source == "agent" if isinstance(source, str) else bool(self.talk.drafts)
 
@@ -160,44 +172,44 @@ class _History:
         return event.get("source") == "user" and not event.get("tool_call_metadata")
 
     def _step(self, event: dict[str, Any], kind: str, args: dict[str, Any], number: int) -> None:
-        response = as_dict(as_dict(event.get("tool_call_metadata")).get("model_response"))
-        response_id = as_text(response.get("id"))
+        response = dict_at(event, "tool_call_metadata", "model_response")
+        response_id = text_at(response, "id")
         if self.draft and response_id and response_id == self.response:
             self.report.add("merged")
             self.at[self.draft.action].add(number)
             return
-        said = next((as_dict(choice.get("message")) for choice in dicts(response.get("choices"))), None)
+        said = next((dict_at(choice, "message") for choice in dicts_at(response, "choices")), None)
         if said is None:
             message = _rebuilt(kind, args, number)
             self.rebuilt.update((number, call.call_id) for call in message.tool_calls)
             self.talk.note(REBUILT if message.tool_calls else "")
         else:
             message = _spoken(said)
-        self.draft = self.talk.act(message, model=as_text(response.get("model")), key=response_id)
+        self.draft = self.talk.act(message, model=text_at(response, "model"), key=response_id)
         self.response = response_id
-        self.model = self.model or as_text(response.get("model"))
+        self.model = self.model or text_at(response, "model")
         self._keep(number, self.draft.action)
 
     # ------------------------------------------------------------------------------------------------ observations
 
     def _observation(self, event: dict[str, Any], number: int) -> None:
-        kind, extras = as_text(event.get("observation")), as_dict(event.get("extras"))
+        kind, extras = text_at(event, "observation"), dict_at(event, "extras")
         if kind in _SILENT_OBSERVATIONS:
             if kind == "recall" and self._tells_more(extras):
                 self.talk.note("recall_template")
             return
-        metadata = as_dict(extras.get("metadata"))
-        self.cwd = self.cwd or as_text(metadata.get("working_dir"))
-        call = as_dict(event.get("tool_call_metadata"))
+        metadata = dict_at(extras, "metadata")
+        self.cwd = self.cwd or text_at(metadata, "working_dir")
+        call = dict_at(event, "tool_call_metadata")
         code = as_int(metadata.get("exit_code", extras.get("exit_code", event.get("exit_code"))))
         flag = ResultFlag(kind in _STATUS or None, None if code == -1 else code, *_STATUS.get(kind, ("", "")))
-        text = _shown(kind, as_text(event.get("content")), metadata)
+        text = _shown(kind, text_at(event, "content"), metadata)
         if event.get("source") == "user" or not self.talk.drafts:
             self._keep(number, self.talk.say(Message("user", text)))
             return
-        cause = as_int(event.get("cause"))
-        call_id = as_text(call.get("tool_call_id")) or ("" if cause is None else self.rebuilt.get(cause, ""))
-        name = as_text(call.get("function_name"))
+        cause = int_at(event, "cause")
+        call_id = text_at(call, "tool_call_id") or ("" if cause is None else self.rebuilt.get(cause, ""))
+        name = text_at(call, "function_name")
         if not call_id and not self._awaits_result():
             self._keep(number, self.talk.observe(Message("user", text), flag))
             return
@@ -219,10 +231,10 @@ class _History:
     def _condense(self, event: dict[str, Any], args: dict[str, Any], number: int) -> None:
         """Remove the events that a condensation names, by list or range, and insert its summary."""
         self.report.add("boundaries")
-        first, last = as_int(args.get("forgotten_events_start_id")), as_int(args.get("forgotten_events_end_id"))
-        gone = {item for item in as_list(args.get("forgotten_event_ids")) if isinstance(item, int)}
+        first, last = int_at(args, "forgotten_events_start_id"), int_at(args, "forgotten_events_end_id")
+        gone = {item for item in list_at(args, "forgotten_event_ids") if isinstance(item, int)}
         kept = [i for i in self.talk.view if not self._gone(self.at.get(i, set()), gone, first, last)]
-        summary, offset = as_text(args.get("summary")), as_int(args.get("summary_offset"))
+        summary, offset = text_at(args, "summary"), int_at(args, "summary_offset")
         if summary and offset is not None and offset >= 0:
             index = self.talk.say(Message("user", summary))
             kept.insert(min(offset, len(kept)), index)
@@ -249,7 +261,7 @@ def _arguments(event: dict[str, Any]) -> dict[str, Any]:
 
 
 def _spoken(said: dict[str, Any]) -> Message:
-    thinking = as_text(said.get("reasoning_content"))
+    thinking = text_at(said, "reasoning_content")
     return Message(
         "assistant", content_text(said.get("content")), chat_calls(said.get("tool_calls")), reasoning_content=thinking
     )
@@ -258,8 +270,8 @@ def _spoken(said: dict[str, Any]) -> Message:
 def _rebuilt(kind: str, args: dict[str, Any], number: int) -> Message:
     """Make the model's message from the action it was parsed into."""
     if kind == "message":
-        return Message("assistant", as_text(args.get("content")))
-    thought = as_text(args.get("thought"))
+        return Message("assistant", text_at(args, "content"))
+    thought = text_at(args, "thought")
     arguments = {key: value for key, value in args.items() if key not in _HARNESS_KEYS and value is not None}
     return Message("assistant", thought, (ToolCall(kind, arguments, f"event-{number}"),))
 
@@ -270,19 +282,10 @@ def _shown(kind: str, content: str, metadata: dict[str, Any]) -> str:
         return content + "\n[Error occurred in processing last action]"
     if kind == "user_rejected":
         return f"OBSERVATION:\n{content}\n[Last action has been rejected by the user]"
-    if kind != "run" or not metadata:
-        return content
-    text = f"{as_text(metadata.get('prefix'))}{content}{as_text(metadata.get('suffix'))}"
-    if where := as_text(metadata.get("working_dir")):
-        text += f"\n[Current working directory: {where}]"
-    if python := as_text(metadata.get("py_interpreter_path")):
-        text += f"\n[Python interpreter: {python}]"
-    if (code := as_int(metadata.get("exit_code"))) not in (None, -1):
-        text += f"\n[Command finished with exit code {code}]"
-    return text
+    return with_footer(content, metadata) if kind == "run" and metadata else content
 
 
 def _resolved(row: dict[str, Any]) -> bool | None:
     """Return the benchmark's verdict; the resolver's `success` is only the model's opinion."""
-    report = as_dict(as_dict(row.get("test_result")).get("report")) or as_dict(row.get("report"))
-    return as_bool(report.get("resolved"))
+    report = dict_at(row, "test_result", "report") or dict_at(row, "report")
+    return bool_at(report, "resolved")

@@ -16,14 +16,18 @@ from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import files_beside, head_records, read_records
 from composer_hub.ingest.foreign import (
     arguments_of,
-    as_bool,
     as_dict,
-    as_int,
-    as_list,
     as_text,
+    bool_at,
     chat_calls,
     content_text,
-    dicts,
+    dict_at,
+    dicts_at,
+    first_text,
+    int_at,
+    joined,
+    list_at,
+    text_at,
 )
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, ToolCall
@@ -40,7 +44,7 @@ _SILENT = {"PauseEvent", "InterruptEvent", "CondensationRequest", "TokenEvent", 
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell the events by their kind: every one names its class, its id and who it came from."""
+    """Recognize the events by their kind: every one names its class, its id and who it came from."""
     records = head_records(head)
     return bool(records) and all(
         {"kind", "id", "source"} <= record.keys() and "type" not in record for record in records[:3]
@@ -76,7 +80,7 @@ class _Events:
         self.calls: list[tuple[str, dict[str, Any]]] = []
 
     def read(self, number: int, event: dict[str, Any]) -> None:
-        kind = as_text(event.get("kind"))
+        kind = text_at(event, "kind")
         if kind == "ActionEvent":
             self._action(event)
             return
@@ -94,13 +98,13 @@ class _Events:
 
     def _action(self, event: dict[str, Any]) -> None:
         """Gather the calls of one response; a call of another response closes the step."""
-        response = as_text(event.get("llm_response_id")) or as_text(event.get("id"))
+        response = first_text(event, "llm_response_id", "id")
         if response != self.response:
             self._close_step()
         if response and response in (self.response, self.closed):
             self.report.add("merged")
         self.response = response
-        self.calls.append((as_text(event.get("id")), event))
+        self.calls.append((text_at(event, "id"), event))
 
     def _close_step(self) -> None:
         if not self.calls:
@@ -117,7 +121,7 @@ class _Events:
         draft = self.talk.act(
             Message("assistant", content_text(first.get("thought")), calls, reasoning_content=_thinking(first)),
             reasoning=_status(first),
-            key=as_text(first.get("llm_response_id")),
+            key=text_at(first, "llm_response_id"),
         )
         self.at[draft.action] = self.calls[0][0]
         self.calls, self.response, self.closed = [], "", self.response
@@ -128,77 +132,73 @@ class _Events:
 
     def _keep(self, event: dict[str, Any], index: int | None) -> None:
         if index is not None:
-            self.at[index] = as_text(event.get("id"))
+            self.at[index] = text_at(event, "id")
 
     def _system(self, event: dict[str, Any]) -> None:
         parts = [event.get("system_prompt"), event.get("dynamic_context")]
-        self._keep(event, self.talk.say(Message("system", "\n".join(filter(None, map(content_text, parts))))))
-        self.tools = self.tools or tuple(map(_tool, dicts(event.get("tools"))))
+        self._keep(event, self.talk.say(Message("system", joined(map(content_text, parts)))))
+        self.tools = self.tools or tuple(map(_tool, dicts_at(event, "tools")))
 
     def _message(self, event: dict[str, Any]) -> None:
-        inner = as_dict(event.get("llm_message"))
-        text = "\n".join(
-            filter(None, [content_text(inner.get("content")), content_text(event.get("extended_content"))])
-        )
+        inner = dict_at(event, "llm_message")
+        text = joined([content_text(inner.get("content")), content_text(event.get("extended_content"))])
         if event.get("source") == "agent" or inner.get("role") == "assistant":
             message = Message(
                 "assistant", text, chat_calls(inner.get("tool_calls")), reasoning_content=_thinking(inner)
             )
             self._begin()
             self.closed = ""
-            draft = self.talk.act(message, reasoning=_status(inner), key=as_text(event.get("llm_response_id")))
+            draft = self.talk.act(message, reasoning=_status(inner), key=text_at(event, "llm_response_id"))
             self._keep(event, draft.action)
         else:
             self._keep(event, self.talk.say(Message("user", text)))
 
     def _observation(self, event: dict[str, Any]) -> None:
-        seen = as_dict(event.get("observation"))
-        metadata = as_dict(seen.get("metadata"))
-        self.cwd = self.cwd or as_text(metadata.get("working_dir"))
+        seen = dict_at(event, "observation")
+        metadata = dict_at(seen, "metadata")
+        self.cwd = self.cwd or text_at(metadata, "working_dir")
         text = _shown(seen, metadata)
         if extra := content_text(event.get("extended_content")):
             text = f"{text}\n{extra}"
         if len(text) > CUT and "metadata" in seen:
             self.talk.note("long_output_cut")
-        code = as_int(seen.get("exit_code"))
-        failed = as_bool(seen.get("is_error"))
-        status = "timeout" if as_bool(seen.get("timeout")) else "failed" if failed else ""
+        code = int_at(seen, "exit_code")
+        failed = bool_at(seen, "is_error")
+        status = "timeout" if bool_at(seen, "timeout") else "failed" if failed else ""
         flag = ResultFlag(failed, None if code == -1 else code, status)
         self._answer(event, text, flag)
 
     def _error(self, event: dict[str, Any]) -> None:
-        kind = as_text(as_dict(event.get("classification")).get("kind"))
-        self._answer(
-            event, as_text(event.get("error")), ResultFlag(True, None, "failed", f"agent_error {kind}".rstrip())
-        )
+        kind = text_at(event, "classification", "kind")
+        self._answer(event, text_at(event, "error"), ResultFlag(True, None, "failed", f"agent_error {kind}".rstrip()))
 
     def _rejection(self, event: dict[str, Any]) -> None:
-        reason = as_text(event.get("rejection_reason")) or "User rejected the action"
+        reason = text_at(event, "rejection_reason") or "User rejected the action"
         by_hook = event.get("rejection_source") == "hook"
         flag = ResultFlag(True, None, "denied", "hook" if by_hook else "user")
         self._answer(event, f"Action rejected: {reason}", flag)
 
     def _answer(self, event: dict[str, Any], text: str, flag: ResultFlag) -> None:
-        call_id, name = as_text(event.get("tool_call_id")), as_text(event.get("tool_name"))
+        call_id, name = text_at(event, "tool_call_id"), text_at(event, "tool_name")
         index = self.talk.answer(Message("tool", text, tool_call_id=call_id, name=name), flag)
         self._keep(event, index)
 
     def _state(self, event: dict[str, Any]) -> None:
         """Learn the model's name from the state updates: the agent's settings, or the metrics it is billed under."""
-        value = as_dict(event.get("value"))
-        agent = as_dict(value.get("agent")) or (value if event.get("key") == "agent" else {})
-        billed = as_dict(as_dict(as_dict(value.get("usage_to_metrics")).get("default")))
-        self.model = as_text(as_dict(agent.get("llm")).get("model")) or as_text(billed.get("model_name")) or self.model
+        value = dict_at(event, "value")
+        agent = dict_at(value, "agent") or (value if event.get("key") == "agent" else {})
+        billed = as_dict(dict_at(value, "usage_to_metrics", "default"))
+        self.model = text_at(agent, "llm", "model") or text_at(billed, "model_name") or self.model
 
     def _condensation(self, event: dict[str, Any]) -> None:
         """Remove the events that a condensation names and insert its summary, as the SDK's view does."""
         self.report.add("boundaries")
-        forgotten = {as_text(item) for item in as_list(event.get("forgotten_event_ids"))}
+        forgotten = {as_text(item) for item in list_at(event, "forgotten_event_ids")}
         kept = [index for index in self.talk.view if self.at.get(index) not in forgotten]
-        summary, offset = as_text(event.get("summary")), as_int(event.get("summary_offset"))
+        summary, offset = text_at(event, "summary"), int_at(event, "summary_offset")
         if summary and offset is not None and offset >= 0:
             index = self.talk.say(Message("user", summary))
-            self.at[index] = f"{as_text(event.get('id'))}-summary"
+            self.at[index] = f"{text_at(event, 'id')}-summary"
             kept.insert(self._place(kept, offset), index)
         self.talk.forget(kept)
 
@@ -223,46 +223,51 @@ _READERS = {
 
 
 def _call(event: dict[str, Any]) -> ToolCall | None:
-    call = as_dict(event.get("tool_call"))
-    name = as_text(call.get("name")) or as_text(event.get("tool_name"))
-    call_id = as_text(call.get("id")) or as_text(event.get("tool_call_id"))
+    call = dict_at(event, "tool_call")
+    name = text_at(call, "name") or text_at(event, "tool_name")
+    call_id = text_at(call, "id") or text_at(event, "tool_call_id")
     return ToolCall(name, arguments_of(call.get("arguments")), call_id) if name else None
 
 
 def _thinking(event: dict[str, Any]) -> str:
-    if text := as_text(event.get("reasoning_content")):
+    if text := text_at(event, "reasoning_content"):
         return text
-    return "\n".join(filter(None, (as_text(block.get("thinking")) for block in dicts(event.get("thinking_blocks")))))
+    return joined(text_at(block, "thinking") for block in dicts_at(event, "thinking_blocks"))
 
 
 def _status(event: dict[str, Any]) -> str:
     """Name the state of the reasoning; a Responses item holds a summary or only ciphertext."""
     if _thinking(event):
         return "plain"
-    item = as_dict(event.get("responses_reasoning_item"))
+    item = dict_at(event, "responses_reasoning_item")
     if item.get("summary") or item.get("content"):
         return "summary"
-    redacted = any(block.get("data") or block.get("signature") for block in dicts(event.get("thinking_blocks")))
+    redacted = any(block.get("data") or block.get("signature") for block in dicts_at(event, "thinking_blocks"))
     return "encrypted" if item.get("encrypted_content") or redacted else "absent"
 
 
 def _shown(seen: dict[str, Any], metadata: dict[str, Any]) -> str:
     """Return an observation as the SDK writes it into the prompt; only terminals carry metadata."""
     text = content_text(seen.get("content"))
-    if metadata:
-        text = f"{as_text(metadata.get('prefix'))}{text}{as_text(metadata.get('suffix'))}"
-        if where := as_text(metadata.get("working_dir")):
-            text += f"\n[Current working directory: {where}]"
-        if python := as_text(metadata.get("py_interpreter_path")):
-            text += f"\n[Python interpreter: {python}]"
-        if (code := as_int(metadata.get("exit_code"))) not in (None, -1):
-            text += f"\n[Command finished with exit code {code}]"
-    return _ERROR_HEADER + text if as_bool(seen.get("is_error")) else text
+    text = with_footer(text, metadata) if metadata else text
+    return _ERROR_HEADER + text if bool_at(seen, "is_error") else text
+
+
+def with_footer(text: str, metadata: dict[str, Any]) -> str:
+    """Return the output of a terminal with the state of its shell below it."""
+    text = f"{text_at(metadata, 'prefix')}{text}{text_at(metadata, 'suffix')}"
+    if where := text_at(metadata, "working_dir"):
+        text += f"\n[Current working directory: {where}]"
+    if python := text_at(metadata, "py_interpreter_path"):
+        text += f"\n[Python interpreter: {python}]"
+    if (code := int_at(metadata, "exit_code")) not in (None, -1):
+        text += f"\n[Command finished with exit code {code}]"
+    return text
 
 
 def _tool(tool: dict[str, Any]) -> dict[str, Any]:
     """Return a tool in the OpenAI form; newer logs keep the SDK's own definition, without a schema."""
     if isinstance(tool.get("function"), dict):
         return tool
-    name = as_text(tool.get("name")) or as_text(tool.get("title")) or as_text(tool.get("kind"))
-    return {"type": "function", "function": {"name": name, "description": as_text(tool.get("description"))}}
+    name = first_text(tool, "name", "title", "kind")
+    return {"type": "function", "function": {"name": name, "description": text_at(tool, "description")}}

@@ -15,7 +15,8 @@ from typing import Any
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.documents import head_lines, json_lines
-from composer_hub.ingest.foreign import as_dict, as_list, as_text, shallow
+from composer_hub.ingest.foreign import as_text, dict_at, first_text, text_at
+from composer_hub.ingest.readers.blocks import Blocks
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
@@ -41,12 +42,12 @@ _HARNESS = harness_named(NAME)
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a Pi session by its header, or by entries around a message with Pi's own keys."""
+    """Recognize a Pi session by its header, or by entries around a message with Pi's own keys."""
     records = head_lines(head)
     if any(r.get("type") == "session" and "harness" not in r and ("cwd" in r or "version" in r) for r in records):
         return True
     return any(
-        r.get("type") == "message" and "timestamp" in r and "stopReason" in as_dict(r.get("message")) for r in records
+        r.get("type") == "message" and "timestamp" in r and "stopReason" in dict_at(r, "message") for r in records
     )
 
 
@@ -74,15 +75,15 @@ class _PiFile:
 
     def take(self, number: int, entry: dict[str, Any]) -> None:
         """File one entry away."""
-        kind = as_text(entry.get("type"))
+        kind = text_at(entry, "type")
         if kind not in ENTRIES:
             self.report.unknown(kind, number)
-            if not as_text(entry.get("id")):  # no entry names it as its parent
+            if not text_at(entry, "id"):  # no entry names it as its parent
                 self.entry_ids.append("")
                 return
         if kind == "session":
             self.header = self.header or entry
-            self.model = self.model or as_text(entry.get("modelId"))
+            self.model = self.model or text_at(entry, "modelId")
             self.entry_ids.append("")
             return
         if kind == "title":  # no entry of the tree
@@ -91,7 +92,7 @@ class _PiFile:
         if kind == "session_init":
             self.system_prompt = self.system_prompt or _system_prompt(entry.get("systemPrompt"))
         if kind == "model_change":
-            self.model = as_text(entry.get("modelId")) or self.model
+            self.model = text_at(entry, "modelId") or self.model
         node = Node(*self._place(entry))
         self.entry_ids.append(node.node_id)
         if node.node_id in self.ids:
@@ -107,13 +108,13 @@ class _PiFile:
 
     def _place(self, entry: dict[str, Any]) -> tuple[str, str]:
         """Return the entry's id and its parent's: its own, or in version 1 the places in the file."""
-        if own := as_text(entry.get("id")):
-            return own, as_text(entry.get("parentId"))
+        if own := text_at(entry, "id"):
+            return own, text_at(entry, "parentId")
         return f"#{len(self.entry_ids)}", self.nodes[-1].node_id if self.nodes else ""
 
     def _fill(self, node: Node, entry: dict[str, Any], kind: str, number: int) -> None:
         if kind == "message":
-            self._message(node, as_dict(entry.get("message")), number)
+            self._message(node, dict_at(entry, "message"), number)
         elif kind == "compaction":
             self._compaction(node, entry)
         elif kind == "branch_summary":
@@ -124,7 +125,7 @@ class _PiFile:
             node.inexact = "context_transform"
 
     def _message(self, node: Node, message: dict[str, Any], number: int) -> None:
-        role = as_text(message.get("role"))
+        role = text_at(message, "role")
         if role == "assistant":
             self._assistant(node, message, number)
         elif role == "toolResult":
@@ -142,32 +143,18 @@ class _PiFile:
             self.report.unknown(f"message/{role}", number)
 
     def _assistant(self, node: Node, message: dict[str, Any], number: int) -> None:
-        texts: list[str] = []
-        thoughts: list[str] = []
-        calls: list[ToolCall] = []
-        blocks = message.get("content")
-        for block in [{"type": "text", "text": blocks}] if isinstance(blocks, str) else map(as_dict, as_list(blocks)):
-            kind = block.get("type")
-            if kind == "thinking":
-                thoughts.append(as_text(block.get("thinking")))
-                node.reasoning_status = "plain" if "".join(thoughts) else "encrypted"
-            elif kind == "toolCall":
-                call_id = as_text(block.get("id")) or f"{node.node_id}:{len(calls)}"
-                calls.append(ToolCall(as_text(block.get("name")), shallow(block.get("arguments")), call_id))
-            else:
-                texts.append(self._text([block], node, number))
-        text = "\n".join(part for part in texts if part)
-        status = ENDED_BADLY.get(as_text(message.get("stopReason")), "")
+        blocks = self._blocks(message.get("content"), node, number)
+        status = ENDED_BADLY.get(text_at(message, "stopReason"), "")
         if status == "provider_error":
             self.report.add("provider_errors")
-        thought = "\n".join(part for part in thoughts if part)
-        node.messages = (Message("assistant", text, tuple(calls), reasoning_content=thought),)
-        node.turn = self._key(calls)
-        node.model = as_text(message.get("model")) or self.model
+        node.messages = (blocks.action(),)
+        node.reasoning_status = blocks.reasoning or node.reasoning_status
+        node.turn = self._key(blocks.calls)
+        node.model = text_at(message, "model") or self.model
         node.usage = usage_of(message.get("usage"), at=message.get("timestamp"))
         node.is_shown = not status  # Pi leaves messages that did not end out of what it sends
         if status or message.get("stopReason") == "length":
-            node.flags = (ResultFlag(status=status or "truncated", detail=as_text(message.get("errorMessage"))),)
+            node.flags = (ResultFlag(status=status or "truncated", detail=text_at(message, "errorMessage")),)
 
     def _key(self, calls: list[ToolCall]) -> str:
         """Return an id of this message that is the same in copies of the session."""
@@ -175,52 +162,41 @@ class _PiFile:
         return self.chain.hexdigest()[:32]
 
     def _result(self, node: Node, message: dict[str, Any], number: int) -> None:
-        text = self._text(message.get("content"), node, number)
+        text = self._blocks(message.get("content"), node, number).text
         is_error = message.get("isError")
         code = exit_code_in(text, _HARNESS) if is_error else None
-        call_id, name = as_text(message.get("toolCallId")), as_text(message.get("toolName"))
+        call_id, name = text_at(message, "toolCallId"), text_at(message, "toolName")
         node.messages = (Message("tool", text, tool_call_id=call_id, name=name),)
         node.flags = (ResultFlag(is_error if isinstance(is_error, bool) else None, code),)
 
     def _user(self, node: Node, message: dict[str, Any], number: int) -> None:
-        if text := self._text(message.get("content"), node, number):
+        if text := self._blocks(message.get("content"), node, number).text:
             node.messages = (Message("user", text),)
 
     def _compaction(self, node: Node, entry: dict[str, Any]) -> None:
         node.cut, node.logical_parent = True, node.parent
         node.messages = (Message("user", _summary(COMPACTED, entry)),)
-        first, index = as_text(entry.get("firstKeptEntryId")), entry.get("firstKeptEntryIndex")
+        first, index = text_at(entry, "firstKeptEntryId"), entry.get("firstKeptEntryIndex")
         if not first and isinstance(index, int) and 0 <= index < len(self.entry_ids):
             first = self.entry_ids[index]
         if first and first != node.node_id:
             node.kept = (first, node.parent)
 
-    def _text(self, content: Any, node: Node, number: int) -> str:
-        if isinstance(content, str):
-            return content
-        parts = []
-        for block in map(as_dict, as_list(content)):
-            if block.get("type") == "text":
-                parts.append(as_text(block.get("text")))
-            elif block.get("type") == "image":
-                parts.append("[image]")
-                node.inexact = node.inexact or "image_left_out"
-            else:
-                self.report.unknown(f"content/{block.get('type')}", number)
-        return "\n".join(part for part in parts if part)
+    def _blocks(self, content: Any, node: Node, number: int) -> Blocks:
+        blocks = Blocks(content, self.report, number, node.node_id)
+        node.inexact = node.inexact or blocks.lost
+        return blocks
 
     def facts(self) -> TraceFacts:
         """Return the facts of the header."""
         provenance = {
             "harness_version": str(self.header.get("version", 1)),
-            "started_at": as_text(self.header.get("timestamp")),
-            "forked_from": Path(
-                as_text(self.header.get("parentSession")) or as_text(self.header.get("branchedFrom"))
-            ).stem,
+            "started_at": text_at(self.header, "timestamp"),
+            "forked_from": Path(first_text(self.header, "parentSession", "branchedFrom")).stem,
             "reader": f"{NAME}/{READER_VERSION}",
         }
-        session_id = as_text(self.header.get("id")) or self.path.stem
-        cwd = as_text(self.header.get("cwd"))
+        session_id = text_at(self.header, "id") or self.path.stem
+        cwd = text_at(self.header, "cwd")
         return TraceFacts(NAME, session_id, system_prompt=self.system_prompt, cwd=cwd, provenance=provenance)
 
 
@@ -230,13 +206,13 @@ def _system_prompt(value: Any) -> str:
 
 
 def _summary(frame: tuple[str, str], entry: dict[str, Any]) -> str:
-    return f"{frame[0]}\n\n<summary>\n{as_text(entry.get('summary'))}{frame[1]}"
+    return f"{frame[0]}\n\n<summary>\n{text_at(entry, 'summary')}{frame[1]}"
 
 
 def _bash_text(message: dict[str, Any]) -> str:
     """Return a command of the user in the words that the model reads."""
-    output = as_text(message.get("output"))
-    lines = [f"Ran `{as_text(message.get('command'))}`", f"```\n{output}\n```" if output else "(no output)"]
+    output = text_at(message, "output")
+    lines = [f"Ran `{text_at(message, 'command')}`", f"```\n{output}\n```" if output else "(no output)"]
     if message.get("cancelled") is True:
         lines.append("\n(command cancelled)")
     elif message.get("exitCode"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from composer_hub.ingest.conversation import Conversation, StepDraft
+from composer_hub.ingest.readers.blocks import Blocks
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import NO_USAGE, Usage
 
@@ -34,9 +35,19 @@ class Pieces:
         self._usage |= usage
         self._model = model or self._model
 
+    def take(self, blocks: Blocks) -> None:
+        """Add the blocks of a piece."""
+        self._texts += filter(None, blocks.texts)
+        self._thoughts += filter(None, blocks.thoughts)
+        self._calls += blocks.calls
+
     def hide(self) -> None:
         """Note that the message began with thinking that is recorded only encrypted or as a summary."""
         self._hides = True
+
+    @property
+    def has_calls(self) -> bool:
+        return bool(self._calls)
 
     @property
     def is_open(self) -> bool:

@@ -14,7 +14,18 @@ from typing import Any
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.documents import HEAD, head_records, json_lines
-from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_text, content_text, dicts, shallow_text
+from composer_hub.ingest.foreign import (
+    IMAGE,
+    arguments_of,
+    as_dict,
+    content_text,
+    dict_at,
+    dicts,
+    dicts_at,
+    joined,
+    shallow_text,
+    text_at,
+)
 from composer_hub.ingest.readers.qwen_stream import is_stream, read_stream
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
@@ -48,7 +59,7 @@ def sniff(head: bytes, path: Path) -> bool:
 
 def _is_ours(record: dict[str, Any]) -> bool:
     return (
-        "parts" in as_dict(record.get("message"))
+        "parts" in dict_at(record, "message")
         or record.get("type") == "tool_result"
         or record.get("subtype") in ("ui_telemetry", "attribution_snapshot")
     )
@@ -80,7 +91,7 @@ class _QwenFile:
 
     def take(self, number: int, record: dict[str, Any]) -> None:
         """Add one record."""
-        uuid, message = as_text(record.get("uuid")), as_dict(record.get("message"))
+        uuid, message = text_at(record, "uuid"), dict_at(record, "message")
         pieces = self.pieces.setdefault(uuid, [])
         if not uuid:
             self.report.unknown("record without uuid", number)
@@ -90,9 +101,9 @@ class _QwenFile:
             return
         pieces.append(message)
         for key in ("sessionId", "cwd", "version", "gitBranch", "timestamp", "agentId"):
-            self.first.setdefault(key, as_text(record.get(key)))
-        node = Node(uuid if len(pieces) == 1 else f"{uuid}#{len(pieces)}", as_text(record.get("parentUuid")))
-        kind = as_text(record.get("type"))
+            self.first.setdefault(key, text_at(record, key))
+        node = Node(uuid if len(pieces) == 1 else f"{uuid}#{len(pieces)}", text_at(record, "parentUuid"))
+        kind = text_at(record, "type")
         if kind == "system":
             self._system(node, record, number)
         elif kind in ("user", "assistant", "tool_result"):
@@ -112,19 +123,19 @@ class _QwenFile:
         if kind == "assistant" and node.messages:
             self._turn(node, record)
         elif kind == "tool_result":
-            node.flags = tuple(_flag(m, as_dict(record.get("toolCallResult"))) for m in node.messages)
+            node.flags = tuple(_flag(m, dict_at(record, "toolCallResult")) for m in node.messages)
 
     def _turn(self, node: Node, record: dict[str, Any]) -> None:
         """Name the API message of a record; a subagent writes text and calls of one message as several records."""
-        uuid = as_text(record.get("uuid"))
+        uuid = text_at(record, "uuid")
         above = self.turns.get(node.parent) if record.get("isSidechain") is True else None
         node.turn = self.turns[uuid] = self.turns.get(uuid) or above or uuid
-        node.model = as_text(record.get("model"))
+        node.model = text_at(record, "model")
         node.usage = usage_of(record.get("usageMetadata"), at=record.get("timestamp"))
         node.reasoning_status = "plain" if node.messages[0].reasoning_content else "absent"
 
     def _system(self, node: Node, record: dict[str, Any], number: int) -> None:
-        subtype, payload = as_text(record.get("subtype")), as_dict(record.get("systemPayload"))
+        subtype, payload = text_at(record, "subtype"), dict_at(record, "systemPayload")
         if subtype == "chat_compression":
             self._compact(node, payload.get("compressedHistory"), number)
         elif subtype == "slash_command":
@@ -153,7 +164,7 @@ class _QwenFile:
 
     def _messages(self, node: Node, content: dict[str, Any], number: int) -> tuple[Message, ...]:
         """Return the messages of one content: the model's, or results and then the user's text."""
-        parts = list(dicts(content.get("parts")))
+        parts = list(dicts_at(content, "parts"))
         for part in parts:
             if not any(key in part for key in _PART_KEYS):
                 self.report.unknown(f"part/{next(iter(part), '')}", number)
@@ -185,25 +196,25 @@ class _QwenFile:
 
 
 def _call(part: dict[str, Any], otherwise: str) -> ToolCall | None:
-    call = as_dict(part.get("functionCall"))
-    name = as_text(call.get("name"))
-    return ToolCall(name, arguments_of(call.get("args")), as_text(call.get("id")) or otherwise) if name else None
+    call = dict_at(part, "functionCall")
+    name = text_at(call, "name")
+    return ToolCall(name, arguments_of(call.get("args")), text_at(call, "id") or otherwise) if name else None
 
 
 def _result(answer: dict[str, Any]) -> Message:
-    response = as_dict(answer.get("response"))
+    response = dict_at(answer, "response")
     value = response.get("output", response.get("error"))
     text = value if isinstance(value, str) else shallow_text(response) if response else ""
-    images = [IMAGE for part in dicts(answer.get("parts")) if "inlineData" in part]
-    text = "\n".join(filter(None, [text, *images]))
-    return Message("tool", text, tool_call_id=as_text(answer.get("id")), name=as_text(answer.get("name")))
+    images = [IMAGE for part in dicts_at(answer, "parts") if "inlineData" in part]
+    text = joined([text, *images])
+    return Message("tool", text, tool_call_id=text_at(answer, "id"), name=text_at(answer, "name"))
 
 
 def _flag(message: Message, outcome: dict[str, Any]) -> ResultFlag | None:
     """Return the facts of a result; `success` means that the tool ran, also for a command that failed."""
-    if message.role != "tool" or as_text(outcome.get("callId")) not in ("", message.tool_call_id):
+    if message.role != "tool" or text_at(outcome, "callId") not in ("", message.tool_call_id):
         return None
-    status = as_text(outcome.get("status"))
+    status = text_at(outcome, "status")
     is_error = {"success": False, "error": True}.get(status)
     code = exit_code_in(message.content, _HARNESS) if message.name == _SHELL and not is_error else None
-    return ResultFlag(is_error, code, STATUSES.get(status, ""), as_text(outcome.get("errorType")) or status) or None
+    return ResultFlag(is_error, code, STATUSES.get(status, ""), text_at(outcome, "errorType") or status) or None

@@ -13,11 +13,12 @@ from typing import Any
 from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_lines, json_lines
-from composer_hub.ingest.foreign import arguments_of, as_bool, as_dict, as_list, as_text, content_text, dicts
+from composer_hub.ingest.foreign import bool_at, content_text, dict_at, list_at, text_at
+from composer_hub.ingest.readers.blocks import Blocks
 from composer_hub.ingest.readers.pieces import Pieces
 from composer_hub.ingest.report import STREAM_LOG, FileReport
 from composer_hub.ingest.usage import usage_of
-from composer_hub.records import Message, ToolCall
+from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
 
 SILENT = {"result", "stream_event", "control_request", "control_response"}
@@ -33,7 +34,7 @@ def is_stream(head: bytes) -> bool:
 def _is_first(record: dict[str, Any]) -> bool:
     if record.get("type") != "system" or record.get("subtype") != "init" or "session_id" not in record:
         return False
-    return "qwen_code_version" in record or "run_shell_command" in as_list(record.get("tools"))
+    return "qwen_code_version" in record or "run_shell_command" in list_at(record, "tools")
 
 
 def read_stream(path: Path, report: FileReport) -> Iterator[Session]:
@@ -41,12 +42,12 @@ def read_stream(path: Path, report: FileReport) -> Iterator[Session]:
     first: dict[str, Any] = {}
     lanes: dict[str, _Lane] = {}  # "" or the call that started a subagent
     for number, record in json_lines(path, report):
-        kind = as_text(record.get("type"))
+        kind = text_at(record, "type")
         first = first or (record if kind == "system" else {})
         if kind in ("assistant", "user"):
-            agent = as_text(record.get("parent_tool_use_id"))
+            agent = text_at(record, "parent_tool_use_id")
             lane = lanes.setdefault(agent, _Lane(report))
-            lane.take(kind, as_dict(record.get("message")), number)
+            lane.take(kind, dict_at(record, "message"), number)
         elif kind not in SILENT and kind != "system":
             report.unknown(kind, number)
     for agent, lane in lanes.items():
@@ -63,45 +64,34 @@ class _Lane:
         self.open = Pieces(self.talk)
 
     def take(self, role: str, message: dict[str, Any], number: int) -> None:
-        content = message.get("content")
-        blocks = [{"type": "text", "text": content}] if isinstance(content, str) else list(dicts(content))
-        for block in blocks:
-            kind = as_text(block.get("type"))
-            if role == "user":
-                self.open.close()
-            if kind == "tool_result":
+        blocks = Blocks(message.get("content"), self.report, number)
+        if role == "user":
+            self.open.close()
+            for block in blocks.results:
                 self._answer(block)
-            elif kind == "text" and role == "user":
-                self.talk.say(Message("user", as_text(block.get("text"))))
-            elif kind == "text":
-                self.open.add(text=as_text(block.get("text")))
-            elif kind == "thinking":
-                self.open.add(thought=as_text(block.get("thinking")))
-            elif kind == "tool_use":
-                call = ToolCall(as_text(block.get("name")), arguments_of(block.get("input")), as_text(block.get("id")))
-                self.open.add(call=call)
-            else:
-                self.report.unknown(f"block {kind}", number)
-        if role == "assistant":
-            self.open.add(usage=usage_of(message.get("usage")), model=as_text(message.get("model")))
+            if blocks.text:
+                self.talk.say(Message("user", blocks.text))
+            return
+        self.open.take(blocks)
+        self.open.add(usage=usage_of(message.get("usage")), model=text_at(message, "model"))
 
     def _answer(self, block: dict[str, Any]) -> None:
-        text, is_error = content_text(block.get("content")), as_bool(block.get("is_error"))
+        text, is_error = content_text(block.get("content")), bool_at(block, "is_error")
         code = None if is_error else exit_code_in(text, _HARNESS)
-        # `false` says only that the tool ran, whatever became of the command in it.
+        # `false` means only that the tool ran, whatever became of the command in it.
         flag = ResultFlag(True if is_error else None, code, "failed" if is_error else "")
-        self.talk.answer(Message("tool", text, tool_call_id=as_text(block.get("tool_use_id"))), flag or None)
+        self.talk.answer(Message("tool", text, tool_call_id=text_at(block, "tool_use_id")), flag or None)
 
     def session(self, first: dict[str, Any], agent: str) -> Session | None:
         self.open.close()
-        session_id = as_text(first.get("session_id"))
+        session_id = text_at(first, "session_id")
         return self.talk.session(
             source=_NAME,
             session_id=f"{session_id}/{agent}" if agent else session_id,
             parent_session_id=session_id if agent else "",
             spawn_call_id=agent,
-            cwd=as_text(first.get("cwd")),
-            model=as_text(first.get("model")),
-            tool_names=tuple(name for name in as_list(first.get("tools")) if isinstance(name, str)),
-            provenance={"harness_version": as_text(first.get("qwen_code_version"))},
+            cwd=text_at(first, "cwd"),
+            model=text_at(first, "model"),
+            tool_names=tuple(name for name in list_at(first, "tools") if isinstance(name, str)),
+            provenance={"harness_version": text_at(first, "qwen_code_version")},
         )

@@ -15,7 +15,19 @@ from typing import Any
 
 from composer_hub.ingest.conversation import Conversation
 from composer_hub.ingest.documents import head_records, read_document
-from composer_hub.ingest.foreign import as_dict, as_list, as_text, chat_calls, content_text, dicts, parsed
+from composer_hub.ingest.foreign import (
+    as_dict,
+    as_text,
+    chat_calls,
+    content_text,
+    dict_at,
+    dicts,
+    dicts_at,
+    joined,
+    list_at,
+    parsed,
+    text_at,
+)
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
@@ -37,28 +49,28 @@ _ERROR_TEXTS = (
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Tell a trajectory by its steps, or by a history whose messages name their agent."""
+    """Recognize a trajectory by its steps, or by a history whose messages name their agent."""
     document = next(iter(head_records(head)), {})
-    steps = next(dicts(document.get("trajectory")), {})
-    history = next(dicts(document.get("history")), {})
+    steps = next(dicts_at(document, "trajectory"), {})
+    history = next(dicts_at(document, "history"), {})
     return {"action", "observation", "response"} <= steps.keys() or {"role", "content", "agent"} <= history.keys()
 
 
 def read(path: Path, report: FileReport) -> Iterator[Session]:
     """Yield a session an attempt."""
     document = as_dict(read_document(path, report))
-    attempts = list(dicts(document.get("attempts"))) or [document]
+    attempts = list(dicts_at(document, "attempts")) or [document]
     for number, attempt in enumerate(attempts):
-        run = _Run({**document, **attempt}, path, report, number if len(attempts) > 1 else None)
+        run = _Attempt({**document, **attempt}, path, report, number if len(attempts) > 1 else None)
         if session := run.session():
             yield session
 
 
-class _Run:
+class _Attempt:
     def __init__(self, document: dict[str, Any], path: Path, report: FileReport, attempt: int | None) -> None:
-        self.trajectory = list(dicts(document.get("trajectory")))
-        self.history = list(dicts(document.get("history")))
-        self.info = as_dict(document.get("info"))
+        self.trajectory = list(dicts_at(document, "trajectory"))
+        self.history = list(dicts_at(document, "history"))
+        self.info = dict_at(document, "info")
         self.config = as_dict(parsed(document.get("replay_config")))
         self.path, self.attempt = path, attempt
         self.talk = Conversation(report, interning=True)
@@ -69,18 +81,18 @@ class _Run:
             self._read_queries()
         else:
             self._read_history()
-        name = as_text(as_dict(self.config.get("problem_statement")).get("id")) or self.path.stem
+        name = text_at(self.config, "problem_statement", "id") or self.path.stem
         state = as_dict(parsed(self.trajectory[0].get("state"))) if self.trajectory else {}
         return self.talk.session(
             source=NAME,
             name=name if self.attempt is None else f"{name}.{self.attempt}",
             whole=whole,
-            model=as_text(as_dict(as_dict(self.config.get("agent")).get("model")).get("name")),
-            cwd=as_text(state.get("working_dir")),
-            repository=as_text(as_dict(as_dict(self.config.get("env")).get("repo")).get("repo_name")),
+            model=text_at(self.config, "agent", "model", "name"),
+            cwd=text_at(state, "working_dir"),
+            repository=text_at(self.config, "env", "repo", "repo_name"),
             provenance={
-                "harness_version": as_text(self.info.get("swe_agent_version")),
-                "exit_status": as_text(self.info.get("exit_status")),
+                "harness_version": text_at(self.info, "swe_agent_version"),
+                "exit_status": text_at(self.info, "exit_status"),
             },
         )
 
@@ -105,11 +117,11 @@ class _Run:
         kept = iter(self._kept_actions())
         action, results = next(kept, (None, []))
         for number, step in enumerate(self.trajectory):
-            if _is_exit(step, as_text(step.get("response"))):
+            if _is_exit(step, text_at(step, "response")):
                 continue
             prompt = [self.talk.intern(_message(entry)) for entry in self._query(number)]
-            said = action is not None and action.content == as_text(step.get("response"))
-            message = action if said and action else Message("assistant", as_text(step.get("response")))
+            said = action is not None and action.content == text_at(step, "response")
+            message = action if said and action else Message("assistant", text_at(step, "response"))
             draft = self.talk.act(message, prompt=prompt, reason="" if prompt else "no_query")
             if said:
                 for result in results:
@@ -120,10 +132,10 @@ class _Run:
 
     def _query(self, number: int) -> list[dict[str, Any]]:
         """Return a step's input; 1.0 wrote `messages` after the step instead, which is the next step's input."""
-        if query := [entry for entry in dicts(self.trajectory[number].get("query")) if entry]:
+        if query := [entry for entry in dicts_at(self.trajectory[number], "query") if entry]:
             return query
         if number:
-            return list(dicts(self.trajectory[number - 1].get("messages")))
+            return list(dicts_at(self.trajectory[number - 1], "messages"))
         first = (n for n, entry in enumerate(self.history) if _acts(entry))
         return self.history[: next(first, 0)] if "messages" in self.trajectory[0] else []
 
@@ -161,15 +173,15 @@ def _is_exit(record: dict[str, Any], text: str) -> bool:
 
 
 def _message(entry: dict[str, Any]) -> Message:
-    role = as_text(entry.get("role"))
-    ids = as_list(entry.get("tool_call_ids"))
-    thinking = (as_text(block.get("thinking")) for block in dicts(entry.get("thinking_blocks")))
+    role = text_at(entry, "role")
+    ids = list_at(entry, "tool_call_ids")
+    thinking = (text_at(block, "thinking") for block in dicts_at(entry, "thinking_blocks"))
     return Message(
         role=role if role in ("system", "assistant", "tool") else "user",
         content=content_text(entry.get("content")),
         tool_calls=chat_calls(_literal(entry.get("tool_calls"))) if role == "assistant" else (),
         tool_call_id=as_text(ids[0]) if role == "tool" and ids else "",
-        reasoning_content="\n".join(text for text in thinking if text) if role == "assistant" else "",
+        reasoning_content=joined(thinking) if role == "assistant" else "",
     )
 
 
