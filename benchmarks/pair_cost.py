@@ -49,7 +49,7 @@ def replayed(traces: list[Trace], policy: str) -> tuple[int, int]:
 
 
 def main() -> None:
-    sessions = str(resources.files("composer_hub") / "demo_sessions")
+    sessions = str(resources.files("composer_hub") / "demo/sessions")
     traces = [session.trace for session in Reading([sessions], ReadOptions(transform=Preparation(None)))]
     server = TeacherServer(oracle=oracle_of(traces), min_cached_tokens=64)
     with serving(server) as url:

@@ -22,7 +22,7 @@ from composer_hub import report
 from composer_hub.ingest.files import find_files, size_of
 from composer_hub.ingest.report import FileReport
 
-DEMO = Path(report.__file__).parents[1] / "demo_sessions"
+DEMO = Path(report.__file__).parents[1] / "demo" / "sessions"
 
 
 def write_sessions(folder: Path, like: list[Path], megabytes: int) -> None:

@@ -1,4 +1,4 @@
-"""Everything that the package knows about each harness or session format, one record each.
+"""Everything that the package knows about each harness or session format, one record each, and about makers of models.
 
 `docs/contributing/add_a_harness.md` walks through a new one.
 """
@@ -406,7 +406,7 @@ _VARIABLE = re.compile(r"\$\{(\w+):-([^}]*)\}")
 
 @functools.cache
 def keeps_cwd(source: str) -> bool:
-    """Tell whether a `cd` lasts until the next shell call in traces of a source such as `codex` or `Gemini-CLI`."""
+    """Return whether a `cd` lasts until the next shell call in traces of a source such as `codex` or `Gemini-CLI`."""
     words = source.lower().replace("-", "_").split("_")
     prefixes = ["_".join(words[:end]) for end in range(len(words), 0, -1)]
     names = [name for prefix in prefixes if (name := _ALIASES.get(prefix, prefix)) in _BY_NAME]
@@ -483,3 +483,55 @@ def _any_of(patterns: Iterable[str]) -> str:
 
 _HEADER = re.compile(f"{_BEFORE}(?:{_any_of(harness.shell.header for harness in HARNESSES)})")
 _FOOTER = re.compile(rf"(?:{_any_of(harness.shell.footer for harness in HARNESSES)})\s*$")
+
+# ------------------------------------------------------------------------------------------------------------ models
+
+FAMILIES: tuple[tuple[str, str], ...] = (
+    # Fine-tunes name their base, so a maker's own line comes before the lines it builds on (deepseek-r1-distill-qwen
+    # speaks like deepseek, its teacher; hermes-llama like llama).
+    ("anthropic", r"claude|anthropic"),
+    ("deepseek", r"deepseek"),
+    ("moonshot", r"kimi|moonshot|composer[-_ ]?2\.5"),
+    ("zhipu", r"\bglm|chatglm|zhipu|z-ai/|\bzai-org/|codegeex"),
+    ("minimax", r"minimax|\babab"),
+    ("xai", r"\bgrok|\bx-ai/|\bxai/"),
+    ("google", r"gemini|gemma|\bpalm\b|\bbison|codey"),
+    ("qwen", r"qwen|qwq|\bqvq|tongyi"),
+    ("mistral", r"mi[sx]tral|codestral|devstral|magistral|ministral|pixtral"),
+    ("openai", r"\bgpt|chatgpt|\bo[1345](-|\b)|codex|davinci|openai/|computer-use-preview"),
+    ("meta", r"llama|\bmeta/|meta-llama"),
+    ("cohere", r"command-(a|r|light|nightly)|\bcohere|\baya\b|c4ai"),
+    ("microsoft", r"\bphi-?[1-5]|\bwizardlm|\bmai-"),
+    ("ibm", r"granite"),
+    ("nvidia", r"nemotron"),
+    ("amazon", r"\bnova-|amazon\.|titan"),
+    ("ai21", r"jamba|\bj2-"),
+    ("bigcode", r"starcoder|octocoder"),
+    ("allenai", r"\bolmo|tulu"),
+    ("huggingface", r"smollm"),
+    ("bytedance", r"doubao|\bseed-|seed-oss|bytedance"),
+    ("baidu", r"ernie"),
+    ("tencent", r"hunyuan"),
+    ("xiaomi", r"\bmimo"),
+    ("stepfun", r"\bstep-?[123]"),
+    ("01ai", r"\byi-"),
+    ("tii", r"falcon"),
+    ("perplexity", r"sonar"),
+    ("inclusionai", r"\bling-|\bring-"),
+    ("meituan", r"longcat"),
+    ("arcee", r"\barcee|trinity-"),
+    ("liquid", r"\blfm"),
+    ("servicenow", r"apriel"),
+)
+
+_FAMILY_RULES = tuple((family, re.compile(pattern)) for family, pattern in FAMILIES)
+
+
+@functools.lru_cache(maxsize=1024)
+def family_of(model: str) -> str:
+    """Return the family that made a model, by its name, router alias or deployment id, or "" if it is unknown.
+
+    Teachers of the student's own family do not vote on its steps.
+    """
+    name = model.lower().replace("_", "-")
+    return next((family for family, rule in _FAMILY_RULES if rule.search(name)), "")

@@ -23,4 +23,4 @@ composer-hub --version
 composer-hub train --list
 composer-hub doctor --offline
 composer-hub demo
-python -c "from composer_hub.spaces import app_folder; assert (app_folder() / 'app.py').is_file()"
+python -c "from composer_hub.hub.spaces import app_folder; assert (app_folder() / 'app.py').is_file()"

@@ -130,8 +130,8 @@ def test_a_tutorial_runs_as_a_notebook(name: str, tmp_path: Path, monkeypatch: p
         port = str(free.getsockname()[1])
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("PATH", os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
-    (tmp_path / "composer_hub").mkdir()
-    (tmp_path / "composer_hub" / "demo_sessions").symlink_to(ROOT / "composer_hub" / "demo_sessions")
+    (tmp_path / "composer_hub" / "demo").mkdir(parents=True)
+    (tmp_path / "composer_hub" / "demo" / "sessions").symlink_to(ROOT / "composer_hub" / "demo" / "sessions")
     text = (DOCS / "start" / f"{name}.ipynb").read_text().replace("8765", port)
     notebook = nbformat.reads(text, as_version=4)
     try:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from composer_hub.families import family_of
+from composer_hub.harnesses import family_of
 
 
 @pytest.mark.parametrize(("model", "family"), [

@@ -17,12 +17,12 @@ PACKAGE = Path(composer_hub.__file__).parent
 # A room may import the rooms above it, never one below it, and none on its own line.
 LADDER: tuple[str, ...] = (
     "exits records local_hub",
-    "session families harnesses output money named_files extras",
+    "session harnesses output money named_files extras",
     "actions redact hub",
     "shards errors",
     "exports",
     "hints",
-    "ingest pairs environments spaces",
+    "ingest pairs environments",
     "replay tasks report",
     "train",
     "jobs",
@@ -30,6 +30,13 @@ LADDER: tuple[str, ...] = (
     "cli",
     "__main__",
 )
+WINGS: dict[str, str] = {  # rooms that a reader looks for together; docs/architecture.md shows the same table
+    "base": "exits records session harnesses output money named_files extras",
+    "hub": "local_hub hub shards",
+    "sessions": "actions redact errors hints ingest report exports",
+    "learning": "replay pairs environments tasks train jobs integrations",
+    "tools": "cli __main__",
+}
 MAX_LEVELS = 14
 MAX_IN_CYCLES = 0
 MAX_COMMAND_LINES = 150  # in a file of cli/
@@ -108,6 +115,13 @@ def test_commands_stay_short() -> None:
 def test_every_room_is_on_the_ladder_once() -> None:
     rungs = [room for line in LADDER for room in line.split()]
     assert sorted(rungs) == sorted({room_of(name) for name in PATHS})
+
+
+def test_every_room_is_in_one_wing_and_the_docs_name_it() -> None:
+    assert sorted(room for wing in WINGS.values() for room in wing.split()) == sorted({room_of(name) for name in PATHS})
+    text = (house.ROOT / "docs" / "architecture.md").read_text()
+    for wing, rooms in WINGS.items():
+        assert f"| {wing} | {', '.join(f'`{room}`' for room in rooms.split())} |" in text
 
 
 @pytest.mark.parametrize("name", PATHS)

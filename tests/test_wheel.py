@@ -63,9 +63,9 @@ def test_the_tiny_models_reach_a_wheel_byte_for_byte(wheel: zipfile.ZipFile) -> 
 
 def test_the_files_of_the_demo_reach_a_wheel(names: set[str]) -> None:
     assert {
-        f"composer_hub/demo_files/{name}" for name in ("training.yaml", "load_pairs.txt", "load_model.txt")
+        f"composer_hub/demo/files/{name}" for name in ("training.yaml", "load_pairs.txt", "load_model.txt")
     } <= names
-    assert sum(name.startswith("composer_hub/demo_sessions/") and name.endswith(".jsonl") for name in names) == 3
+    assert sum(name.startswith("composer_hub/demo/sessions/") and name.endswith(".jsonl") for name in names) == 3
 
 
 def test_the_data_of_the_redaction_rules_reaches_a_wheel(names: set[str]) -> None:

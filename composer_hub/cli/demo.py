@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from composer_hub.local_hub.server import ServerProcess
 
 TRACES, PAIRS, MODEL, ROLLOUTS = "me/demo-traces", "me/demo-pairs", "me/demo-model", "me/demo-rollouts"
-FILES = resources.files("composer_hub") / "demo_files"
+FILES = resources.files("composer_hub") / "demo/files"
 _BARE = {"HF_HUB_DISABLE_PROGRESS_BARS": "1", "HF_DATASETS_DISABLE_PROGRESS_BARS": "1"}
 # Threads slow down a model this small; the others silence messages that its libraries print at each start.
 _CALM = {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "PYTHONWARNINGS": "ignore::FutureWarning"}
@@ -33,8 +33,8 @@ _CALM = {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1", "PYTHONWARNING
 @click.option("--open", "open_space", is_flag=True, help="Open the Space on the result, until interrupted.")
 def demo(keep: Path | None, open_space: bool) -> None:
     """Run the whole line on the embedded Hub: sessions, traces, replay, pairs, training, all loaded back."""
+    from composer_hub.hub.spaces import check_needed
     from composer_hub.local_hub.server import start_server
-    from composer_hub.spaces import check_needed
 
     if open_space:
         check_needed()
@@ -70,7 +70,7 @@ class DemoSteps:
     server: ServerProcess
 
     def ingest(self) -> None:
-        sessions = str(resources.files("composer_hub") / "demo_sessions")
+        sessions = str(resources.files("composer_hub") / "demo/sessions")
         self.title("Read three bundled Claude Code sessions; publish redacted, hinted traces.")
         self.command("ingest", sessions, "--repo", TRACES, "--report")
         self.title("The same again: nothing changed, so nothing is published (exit code 5).")

@@ -13,8 +13,8 @@ from composer_hub import exits
 from composer_hub.cli.main import format_option
 from composer_hub.cli.paths import FILE
 from composer_hub.hub import HubDestination, check_repo, destination
+from composer_hub.hub.spaces import ReviewSettings, app_files, check_needed, existing, serving, write_space
 from composer_hub.output import Output
-from composer_hub.spaces import ReviewSettings, app_files, check_needed, existing, serving, write_space
 
 _WITH_HELP = "One more dataset to show: rollouts, traces or tasks; repeatable."
 

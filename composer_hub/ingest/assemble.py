@@ -9,7 +9,7 @@ from typing import Any
 
 import orjson
 
-from composer_hub.families import family_of
+from composer_hub.harnesses import family_of
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tools import tools_of_calls
 from composer_hub.ingest.usage import checked

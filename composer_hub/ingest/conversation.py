@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from composer_hub.families import family_of
+from composer_hub.harnesses import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, system_message
 from composer_hub.ingest.foreign import IMAGE
 from composer_hub.ingest.report import NAMELESS, FileReport

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from composer_hub.families import family_of
+from composer_hub.harnesses import family_of
 from composer_hub.ingest.assemble import TraceFacts, finish_session, step_id_of, system_message
 from composer_hub.ingest.report import NAMELESS, FileReport
 from composer_hub.records import Message, Ranges, Step, ToolCall, ranges

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from composer_hub.families import FAMILIES
+from composer_hub.harnesses import FAMILIES
 from composer_hub.hub import Table, Version
 from composer_hub.pairs.preview import preview, tool_names
 from composer_hub.pairs.report import Metric

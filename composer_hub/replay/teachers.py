@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from composer_hub.families import family_of
+from composer_hub.harnesses import family_of
 from composer_hub.money import FREE, TokenPrice
 from composer_hub.named_files import text_of
 from composer_hub.replay import prices, terms

@@ -19,7 +19,7 @@ from jinja2.exceptions import TemplateError as JinjaError
 from composer_hub import exits
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.errors.context import next_success, steps_after
-from composer_hub.families import family_of
+from composer_hub.harnesses import family_of
 from composer_hub.hub import Model
 from composer_hub.pairs.rows import published_prompt, published_tools
 from composer_hub.records import Hint, Message, Step, Trace, num_prompt_chars, prompt_of

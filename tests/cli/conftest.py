@@ -96,6 +96,6 @@ def sessions(tmp_path: Path) -> Path:
     """A copy of the bundled sessions, to be changed at will."""
     folder = tmp_path / "sessions"
     folder.mkdir()
-    for path in sorted((ROOT / "composer_hub" / "demo_sessions").rglob("*.jsonl")):
+    for path in sorted((ROOT / "composer_hub" / "demo" / "sessions").rglob("*.jsonl")):
         (folder / path.name).write_bytes(path.read_bytes())
     return folder

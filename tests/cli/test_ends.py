@@ -179,7 +179,7 @@ def serving(process: subprocess.Popen[str]) -> Started:
 
 @pytest.fixture(scope="module")
 def traces(home: dict[str, str]) -> str:
-    command = [sys.executable, "-m", "composer_hub", "ingest", str(Path("composer_hub/demo_sessions").resolve())]
+    command = [sys.executable, "-m", "composer_hub", "ingest", str(Path("composer_hub/demo/sessions").resolve())]
     subprocess.run([*command, "--repo", "me/ended"], env=home, check=True)
     return "me/ended@v1.0.0"
 

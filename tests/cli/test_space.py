@@ -19,7 +19,7 @@ from packaging.requirements import Requirement
 from packaging.specifiers import SpecifierSet
 
 from composer_hub import exits
-from composer_hub.spaces import app_files, app_folder
+from composer_hub.hub.spaces import app_files, app_folder
 from tests.cli.conftest import Command
 
 TRACES = "me/space-traces"

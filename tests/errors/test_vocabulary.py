@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from composer_hub import spaces
 from composer_hub.errors import vocabulary
 from composer_hub.errors.vocabulary import BLAMES, KINDS, WRITERS, blame_words, kind_words, writer_words
+from composer_hub.hub import spaces
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "errors_and_hints.md").read_text("utf-8")

@@ -209,7 +209,7 @@ def test_a_folder_takes_one_publication_at_a_time(tmp_path: Path) -> None:
 @pytest.fixture
 def one_each(tmp_path: Path) -> list[Path]:
     """The bundled sessions, each in a folder of its own."""
-    paths = sorted((ROOT / "composer_hub" / "demo_sessions").rglob("*.jsonl"))
+    paths = sorted((ROOT / "composer_hub" / "demo" / "sessions").rglob("*.jsonl"))
     for path in paths:
         (tmp_path / path.stem).mkdir()
         (tmp_path / path.stem / path.name).write_bytes(path.read_bytes())

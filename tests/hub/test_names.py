@@ -32,9 +32,9 @@ from composer_hub.hub import (
     publish,
 )
 from composer_hub.hub.refs import newest_first
+from composer_hub.hub.spaces import existing
 from composer_hub.ingest.downloads import download
 from composer_hub.local_hub.server import ServerProcess
-from composer_hub.spaces import existing
 from tests.factories import make_trace
 from tests.hub.clients import hub_at
 from tests.hub.test_publish import CARD, A, B, tables

@@ -24,7 +24,7 @@ ROOT = Path(__file__).parents[2]
 # It runs inside the job, on the Python that has installed the wheel.
 INSIDE = """
 import composer_hub, importlib.util, pathlib
-from composer_hub.spaces import app_folder
+from composer_hub.hub.spaces import app_folder
 from composer_hub.train.presets import presets
 
 here = pathlib.Path(composer_hub.__file__).parent

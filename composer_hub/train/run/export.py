@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from composer_hub.families import family_of
+from composer_hub.harnesses import family_of
 from composer_hub.records import Hint, Trace, from_row, stable_id, to_row
 from composer_hub.train.rollouts import Rollout, message_of
 

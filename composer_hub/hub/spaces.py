@@ -23,8 +23,8 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
 from composer_hub import exits, extras
-from composer_hub.hub import HubDestination, load
-from composer_hub.hub.destinations import sentence, status_of
+from composer_hub.hub.destinations import HubDestination, sentence, status_of
+from composer_hub.hub.load import load
 from composer_hub.local_hub import children
 from composer_hub.local_hub.env import client_env
 from composer_hub.local_hub.server import embedded
@@ -63,7 +63,7 @@ def existing(where: HubDestination, refs: Sequence[str], *, pin: bool = False) -
 def app_folder() -> Path:
     """Return the folder of the app: in the installed package, else in the checkout."""
     packaged = Path(str(resources.files("composer_hub") / "space_app"))
-    return packaged if packaged.is_dir() else Path(__file__).parents[1] / "space"
+    return packaged if packaged.is_dir() else Path(__file__).parents[2] / "space"
 
 
 def app_files(
