@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -13,20 +12,21 @@ from huggingface_hub import get_token
 
 from composer_hub import exits
 from composer_hub import jobs as stage
+from composer_hub.cli.grouped import stacked
 from composer_hub.cli.main import format_option
 from composer_hub.cli.paths import FILE_OR_FOLDER
 from composer_hub.hub import HubDestination, destination
 from composer_hub.output import Output
 
-_SITE = [
+_site_options = stacked(
     click.option("--to", type=click.Choice(["local", "hub"]), default="local", show_default=True,
                  help="Destination: local (the embedded Hub, served with --allow-local-jobs) or hub."),
     click.option("--namespace", default="", help="Owner of the jobs (default: the token's account)."),
-]  # fmt: skip
+)  # fmt: skip
 _USD = click.FloatRange(0)
-_OPTIONS = [
+_run_options = stacked(
     click.argument("train", nargs=-1, type=click.UNPROCESSED),
-    *_SITE,
+    _site_options,
     click.option("--run", default="", help="Name of the run (default: that of the model repository)."),
     click.option("--flavor", default="", help="Machine (default: a100-large)."),
     click.option("--timeout", default="6h", show_default=True, help="Time limit of one job: 45m, 6h, 1d."),
@@ -39,11 +39,7 @@ _OPTIONS = [
                  help="Environment variable to pass as a secret; HF_TOKEN is always passed."),
     click.option("--accelerate", default="", metavar="OPTIONS", help="Options of accelerate launch."),
     click.option("--usd-per-hour", type=_USD, help="Price of the machine (default: the Hub's)."),
-]  # fmt: skip
-
-
-def _with(options: Sequence[Any]) -> Any:
-    return lambda command: functools.reduce(lambda wrapped, option: option(wrapped), reversed(options), command)
+)  # fmt: skip
 
 
 @click.group(short_help="Train on the Hub's machines under a cap.")
@@ -52,7 +48,7 @@ def jobs() -> None:
 
 
 @jobs.command(short_help="Print the cost of a run.")
-@_with(_OPTIONS)
+@_run_options
 @format_option
 def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
     """Print the cost of a run and start nothing: composer-hub jobs plan --max-usd 20 -- --config my.yaml …"""
@@ -62,7 +58,7 @@ def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
 
 
 @jobs.command(short_help="Start a run and follow it.")
-@_with(_OPTIONS)
+@_run_options
 @click.option("--detach", is_flag=True, help="Start one job and do not follow it.")
 @format_option
 def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -> None:
@@ -73,7 +69,7 @@ def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -
 
 @jobs.command(short_help="Continue a run.")
 @click.argument("run")
-@_with(_SITE)
+@_site_options
 @click.option("--max-usd", type=_USD, help="New cap on the cost of all jobs.")
 @click.option("--timeout", help="New time limit of the next jobs.")
 @click.option("--detach", is_flag=True, help="Start one job and do not follow it.")
@@ -87,7 +83,7 @@ def resume(out: Output, run: str, to: str, namespace: str, timeout: str | None, 
 
 @jobs.command(short_help="List the runs, or the jobs of one.")
 @click.argument("run", required=False)
-@_with(_SITE)
+@_site_options
 @format_option
 def status(out: Output, run: str | None, to: str, namespace: str) -> None:
     """List the runs, or the jobs of one with their ends, steps and costs."""
@@ -101,7 +97,7 @@ def status(out: Output, run: str | None, to: str, namespace: str) -> None:
 
 @jobs.command(short_help="Cancel the open job of a run.")
 @click.argument("run")
-@_with(_SITE)
+@_site_options
 @format_option
 def cancel(out: Output, run: str, to: str, namespace: str) -> None:
     """Cancel the open job of a run. Its checkpoints stay, and resume continues from them."""

@@ -3,7 +3,6 @@ and the one that reads what redaction left, on this machine."""
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 import click
 
 from composer_hub import exits, extras
+from composer_hub.cli.grouped import grouped
 from composer_hub.hub import destination
 from composer_hub.redact.reader import Reader
 
@@ -52,28 +52,16 @@ def opened_reader(name: str, say: Callable[[str], object]) -> Any:
     return Reader(open_tagger(destination("hub"), name.removeprefix("hf:")), say)
 
 
-def model_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options and pass them as `models`."""
-
-    @click.option("--judge", metavar="URL#MODEL", help="Model that writes hints at `judge` in --writers, or last.")
-    @click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset.")
-    @click.option("--critic", metavar="URL#MODEL", help="Model that finds poor turns that no tool refused.")
-    @click.option("--critic-max-usd", type=float, help="Cap on the critic's cost, over all runs into this dataset.")
-    @click.option("--reader", metavar="hf:ORG/MODEL", help="Model for token classification that reads after the rules.")
-    @functools.wraps(command)
-    def with_models(
-        *args: Any,
-        judge: str | None,
-        judge_max_usd: float | None,
-        critic: str | None,
-        critic_max_usd: float | None,
-        reader: str | None,
-        **kwargs: Any,
-    ) -> Any:
-        models = Models(judge, judge_max_usd, critic, critic_max_usd, reader)
-        return command(*args, models=models, **kwargs)
-
-    return with_models
+model_options = grouped(
+    "models",
+    Models,
+    click.option("--judge", metavar="URL#MODEL", help="Model that writes hints at `judge` in --writers, or last."),
+    click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset."),
+    click.option("--critic", metavar="URL#MODEL", help="Model that finds poor turns that no tool refused."),
+    click.option("--critic-max-usd", type=float, help="Cap on the critic's cost, over all runs into this dataset."),
+    click.option("--reader", metavar="hf:ORG/MODEL", help="Model for token classification that reads after the rules."),
+)
+"""Give a command the options of models, as one `models`."""
 
 
 @dataclass(frozen=True)
@@ -97,13 +85,12 @@ class Rewriting:
         return paid_model(Rewriter, "rewrite", self.model or "", self.max_usd, home / "tasks", MAX_TOKENS)
 
 
-def rewrite_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options and pass them as `rewriting`."""
-
-    @click.option("--rewrite", metavar="URL#MODEL", help="Model that rewrites statements as issues; it sees them.")
-    @click.option("--rewrite-max-usd", type=float, help="Cap on the cost of rewriting, over all runs.")
-    @functools.wraps(command)
-    def with_rewriting(*args: Any, rewrite: str | None, rewrite_max_usd: float | None, **kwargs: Any) -> Any:
-        return command(*args, rewriting=Rewriting(rewrite, rewrite_max_usd), **kwargs)
-
-    return with_rewriting
+rewrite_options = grouped(
+    "rewriting",
+    Rewriting,
+    click.option(
+        "--rewrite", "model", metavar="URL#MODEL", help="Model that rewrites statements as issues; it sees them."
+    ),
+    click.option("--rewrite-max-usd", "max_usd", type=float, help="Cap on the cost of rewriting, over all runs."),
+)
+"""Give a command the options of a writer of statements, as one `rewriting`."""

@@ -11,6 +11,7 @@ import click
 from huggingface_hub import get_token
 
 from composer_hub import exits
+from composer_hub.cli.grouped import grouped
 from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.hub import (
     Card,
@@ -125,25 +126,22 @@ class Publication:
 def publish_options(kind: str, *, repo_required: bool = True) -> Callable[..., Any]:
     """Give a command the publishing options as one `publication`; refuse a repository that cannot take its kind."""
 
-    def decorated(command: Callable[..., Any]) -> Callable[..., Any]:
-        @functools.wraps(command)
-        def wrapped(*args: Any, to: str, repo: str | None, shard_mb: int, **kwargs: Any) -> Any:
-            named = {key: kwargs.pop(key) for key in ("version", "bump", "public", "dry_run")}
-            publication = Publication(kind, to, repo or "", shard_bytes=shard_mb * 1_000_000, **named)
-            if repo:
-                publication.check()
-            return command(*args, publication=publication, **kwargs)
+    def make(
+        to: str, repo: str | None, version: str | None, bump: str | None, public: bool, dry_run: bool, shard_mb: int
+    ) -> Publication:
+        publication = Publication(kind, to, repo or "", version, bump, public, dry_run, shard_mb * 1_000_000)
+        if repo:
+            publication.check()
+        return publication
 
-        for option in reversed(options):
-            wrapped = option(wrapped)
-        return to_option(wrapped)
-
-    options = [
+    return grouped(
+        "publication",
+        make,
+        to_option,
         click.option("--repo", required=repo_required, metavar="OWNER/NAME", help="Dataset repository to publish to."),
         click.option("--version", metavar="vX.Y.Z", help="Version number instead of the next free one."),
         click.option("--bump", type=click.Choice(["major", "minor", "patch"]), help="Smallest step of the version."),
         click.option("--public", is_flag=True, help="Let everyone read it; repositories are private otherwise."),
         click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
         click.option("--shard-mb", default=250, show_default=True, help="Largest size of a data file, in MB of rows."),
-    ]
-    return decorated
+    )

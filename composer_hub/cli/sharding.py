@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ import click
 import yaml
 
 from composer_hub import exits, shards
+from composer_hub.cli.grouped import grouped
 from composer_hub.hub import Destination
 from composer_hub.jobs.fan_out import on_jobs
 from composer_hub.output import Output
@@ -71,7 +71,7 @@ class _Shown:
         self._last = -1
         self._named: set[int] = set()
 
-    def __call__(self, progress: shards.Progress) -> None:
+    def __call__(self, progress: shards.ShardProgress) -> None:
         tenth = 10 * progress.num_done // max(1, progress.num_shards)
         if tenth != self._last:
             self._last = tenth
@@ -83,24 +83,19 @@ class _Shown:
             self.out.note(f"Shard {number} has run for {seconds:.0f} s, much longer than the others.")
 
 
-def sharding_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command the options of an executor and pass them as one `spread`."""
-
-    @functools.wraps(command)
-    def wrapped(*args: Any, executor: str | None, num_shards: int | None, staging: Path | None, engine: Sequence[str],
-                **kwargs: Any) -> Any:  # fmt: skip
-        return command(*args, spread=Spread(executor, num_shards, staging, engine), **kwargs)
-
-    options = [
-        click.option("--executor", type=click.Choice([*EXECUTORS]), help="Run in shards: here, or on an engine."),
-        click.option("--shards", "num_shards", type=click.IntRange(1), help=f"Shards (default: {DEFAULT_SHARDS})."),
-        click.option("--staging", type=click.Path(file_okay=False, path_type=Path),
-                     help="Folder for the results of shards that every worker sees."),
-        click.option("--engine", multiple=True, metavar="KEY=VALUE", help="Engine option: partition=cpu."),
-    ]  # fmt: skip
-    for option in reversed(options):
-        wrapped = option(wrapped)
-    return wrapped
+sharding_options = grouped(
+    "spread",
+    Spread,
+    click.option("--executor", type=click.Choice([*EXECUTORS]), help="Run in shards: here, or on an engine."),
+    click.option("--shards", "num_shards", type=click.IntRange(1), help=f"Shards (default: {DEFAULT_SHARDS})."),
+    click.option(
+        "--staging",
+        type=click.Path(file_okay=False, path_type=Path),
+        help="Folder for the results of shards that every worker sees.",
+    ),
+    click.option("--engine", multiple=True, metavar="KEY=VALUE", help="Engine option: partition=cpu."),
+)
+"""Give a command the options of an executor as one `spread`."""
 
 
 def _option(text: str) -> tuple[str, Any]:
