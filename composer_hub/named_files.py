@@ -18,7 +18,7 @@ _OPEN_ALREADY = ("/dev/fd/", "/dev/stdin", "/proc/self/fd/")
 
 
 def problem_of(path: Path) -> str:
-    """Say why a path cannot be read like a file; "" for a file, a folder and a path that leads nowhere."""
+    """Return why a path cannot be read like a file, "" for a file, a folder and a path that leads nowhere."""
     try:
         kind = _KINDS.get(stat.S_IFMT(path.stat().st_mode))
     except OSError:
@@ -44,7 +44,7 @@ def encoding_of(head: bytes) -> str:
 
 
 def text_of(path: Path, errors: str = "strict") -> str:
-    """Return the text of a file that a user names; raise UsageError if it is no file or no text."""
+    """Return the text of a file that a user names; raise UsageError if it is not a text file."""
     refuse_odd(path)
     data = path.read_bytes()
     try:

@@ -142,7 +142,7 @@ class Step:
 
     @property
     def failed_by_provider(self) -> bool:
-        """Tell whether the provider lost the model's words; nothing is learned from such a step."""
+        """Return whether the provider lost the model's words; nothing is learned from such a step."""
         return any(site.blame == "provider" for site in self.error_sites)
 
 

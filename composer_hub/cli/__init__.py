@@ -1,1 +1,1 @@
-"""One module a noun of the command line: here, and only here, a stage meets the Hub."""
+"""One module per command group. It parses, calls one stage and prints."""

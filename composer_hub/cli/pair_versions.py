@@ -63,7 +63,7 @@ def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: O
 
 
 def counted(out: Output, ref: str, source: Version, verdicts: Sized, refused: Sequence[ReviewFile]) -> None:
-    """Name the files of verdicts that count for nobody; end if no verdict is left."""
+    """Name the files of verdicts that do not count; end if no verdict is left."""
     for file in refused:
         out.warn(f"Not counted: {file}.")
     if not verdicts:

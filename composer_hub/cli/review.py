@@ -25,7 +25,7 @@ MAX_SUGGESTIONS = 60
 
 
 def check_review(out: Output, *, public: bool, review: bool, yes: bool) -> bool:
-    """Tell whether to review; refuse to make traces public that nobody looked at."""
+    """Return whether to review; refuse to make traces public that no person looked at."""
     terminal = sys.stdin.isatty() and sys.stderr.isatty()
     if review and not terminal:
         raise exits.UsageError("--review needs a terminal. Run the command in one, or leave --review out.")
@@ -65,7 +65,7 @@ def ask(
 
 
 def _ask_suggested(samples: list[Sample], decisions: Decisions, read_key: Callable[[], str], width: int) -> bool:
-    """Show what the learned judge would replace; it stays unless the person says otherwise."""
+    """Show what the learned judge would replace; it stays unless the person decides otherwise."""
     any_accepted = rest = False
     for number, sample in enumerate(samples, start=1):
         if not rest:

@@ -56,7 +56,7 @@ def environment(running: RunningHub, no_xet: bool, keep_home: bool) -> dict[str,
 
 
 def become(command: Sequence[str], variables: dict[str, str]) -> NoReturn:
-    """Replace this process by the command, so that nothing stands between it and its signals."""
+    """Replace this process by the command, so that nothing comes between it and its signals."""
     for name in ("SIGPIPE", "SIGXFSZ"):  # Python ignores them, and a program would inherit that
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_DFL)

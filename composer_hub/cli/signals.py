@@ -15,7 +15,7 @@ from composer_hub.exits import END_SIGNALS
 def heeded() -> Iterator[None]:
     """Raise KeyboardInterrupt inside the block on the first signal, and exit with 128 + its number after the block.
 
-    A signal that is ignored stays so (`nohup`), and a command may set a handler of its own.
+    A signal that is ignored stays so (`nohup`), and a command may set its own handler.
     """
     received: list[int] = []
 

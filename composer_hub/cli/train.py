@@ -103,7 +103,7 @@ def launched(command: Sequence[str]) -> int:
         # Otherwise accelerate prints the defaults that it launches with.
         quiet = {"ACCELERATE_LOG_LEVEL": "ERROR"} | os.environ
         noting = {exits.CODES_FILE: str(codes), exits.RANKS_FILE: str(ranks)}
-        # A group of its own, so that a terminal's Ctrl-C does not reach it.
+        # Its own group, so that a terminal's Ctrl-C does not reach it.
         process = subprocess.Popen(command, start_new_session=True, env=quiet | noting)
         early: list[int] = []
 

@@ -26,7 +26,7 @@ class HubRefused(exits.Refused, PermissionError):
 class Moved(Exception):
     """The branch has moved since the plan was made, so a new plan is needed.
 
-    `maybe_by_us` says that the commit may have been made, and only its answer was lost.
+    `maybe_by_us` means that the commit may have been made, and only its answer was lost.
     """
 
     def __init__(self, *, maybe_by_us: bool = False) -> None:

@@ -1,4 +1,4 @@
-"""The files of verdicts in a dataset, and who sent them: as the Hub recorded it, never as a file says.
+"""The files of verdicts in a dataset, and who sent them: as the Hub recorded it, never as a file claims.
 
 Anyone may open a pull request with a file under `verdicts/ada/`, and the commit of its merge has the owner as
 author. So a file is the decision of the account that opened the pull request which brought it to main; without one,
@@ -50,7 +50,7 @@ _MAX_PULLS = 1_000  # that are searched for a commit
 
 
 def is_review(path: str) -> bool:
-    """Tell whether a path of a dataset is a file of verdicts."""
+    """Return whether a path of a dataset is a file of verdicts."""
     return path.startswith(f"{REVIEWS}/") and path.endswith(".jsonl")
 
 
