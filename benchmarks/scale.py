@@ -112,7 +112,7 @@ class Shown:
         self.num_files += 1
         self.show(f"{10 * (10 * self.num_files // num_files)} % of the files are read")
 
-    def shards(self, progress: shards.Progress) -> None:
+    def shards(self, progress: shards.ShardProgress) -> None:
         self.show(f"{10 * (10 * progress.num_done // progress.num_shards)} % of {progress.num_shards} shards are done")
 
     def show(self, text: str) -> None:

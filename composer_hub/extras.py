@@ -1,7 +1,7 @@
 """Where this package was installed from, and what its optional parts need: advice names what pip can install again.
 
 An installation from an index is named by its name, one from a folder, a wheel or a repository by that place, which pip
-records (PEP 610). Every message about installing a part takes its wordss from here.
+records (PEP 610). Every message about installing a part takes its words from here.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """New rows as new files beside those of an earlier version, so that nothing is uploaded twice.
 
-In: a version and a table. Out: a `Built` whose new rows are in files of their own, a *part*, and whose other files stay
+In: a version and a table. Out: a `Built` whose new rows are in new files, a *part*, and whose other files stay
 as they are on the Hub. Rows that the version holds are left out. If a row has changed, the part that holds it is
 written again into the new one.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.hub.load import Version
-from composer_hub.hub.manifest import ManifestError, Part, parts_of, read_rows_of_index
+from composer_hub.hub.manifest import ManifestError, TablePart, parts_of, read_rows_of_index
 from composer_hub.hub.protocol import Entry
 from composer_hub.hub.tables import Built, Split, Table, TableError, build, digest_of_rows, row_digest
 
@@ -59,7 +59,7 @@ def build_onto(before: Version, table: Table, folder: Path, *, shard_bytes: int,
     return _merged(before, new, kept, [row for part in kept for row in index[part.number]])
 
 
-def _merged(before: Version, new: Built, kept: list[Part], rows: list[tuple[str, str, str]]) -> Built:
+def _merged(before: Version, new: Built, kept: list[TablePart], rows: list[tuple[str, str, str]]) -> Built:
     there = before.destination.files(before.repo, before.revision)
     (split,) = new.splits
     parts = [*kept, *new.parts] if split.num_rows else kept

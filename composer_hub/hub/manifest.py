@@ -34,8 +34,8 @@ def read_manifest(
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """Files of a config that were written together, with an index of their own; the first part has number 0."""
+class TablePart:
+    """Files of a config that were written together, with their own index; the first part has number 0."""
 
     number: int
     index: str  # path in the repository
@@ -46,13 +46,13 @@ class Part:
         return {**dataclasses.asdict(self), "files": list(self.files)}
 
 
-def parts_of(table: Mapping[str, Any]) -> tuple[Part, ...]:
+def parts_of(table: Mapping[str, Any]) -> tuple[TablePart, ...]:
     """Return the parts of a config, as its manifest describes it."""
     if "parts" in table:
-        return tuple(Part(**{**part, "files": tuple(part["files"])}) for part in table["parts"])
+        return tuple(TablePart(**{**part, "files": tuple(part["files"])}) for part in table["parts"])
     splits = table["splits"].values()
     files = tuple(path for split in splits for path in split["files"])
-    return (Part(0, table["index"], files, sum(split.get("num_bytes", 0) for split in splits)),)
+    return (TablePart(0, table["index"], files, sum(split.get("num_bytes", 0) for split in splits)),)
 
 
 def read_index(
@@ -65,7 +65,9 @@ def read_index(
     return {id: digest for part in parts for id, digest, _ in read_rows_of_index(destination, repo, revision, part)}
 
 
-def read_rows_of_index(destination: Destination, repo: str, revision: str, part: Part) -> list[tuple[str, str, str]]:
+def read_rows_of_index(
+    destination: Destination, repo: str, revision: str, part: TablePart
+) -> list[tuple[str, str, str]]:
     """Return id, row digest and split of each row of a part."""
     import pyarrow.parquet as pq
 

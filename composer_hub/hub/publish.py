@@ -22,7 +22,7 @@ from composer_hub import __version__, exits
 from composer_hub.hub.appending import build_onto
 from composer_hub.hub.cards import Card, render
 from composer_hub.hub.load import Version, newest, other_type
-from composer_hub.hub.manifest import MANIFEST, Part, read_index, read_manifest
+from composer_hub.hub.manifest import MANIFEST, TablePart, read_index, read_manifest
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
 from composer_hub.hub.reviews import is_review
@@ -499,7 +499,7 @@ def _tables(built: Sequence[Built]) -> dict[str, Any]:
     }
 
 
-def _index(parts: Sequence[Part]) -> dict[str, Any]:
+def _index(parts: Sequence[TablePart]) -> dict[str, Any]:
     if len(parts) == 1 and parts[0].number == 0:
         return {"index": parts[0].index}
     return {"parts": [part.as_json() for part in parts]}

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from composer_hub import exits
-from composer_hub.hub.manifest import Part
+from composer_hub.hub.manifest import TablePart
 from composer_hub.records import canonical_json
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Built:
     features: Features
     splits: tuple[Split, ...]
     files: dict[str, Path]  # path in the repository -> file on this machine
-    parts: tuple[Part, ...]
+    parts: tuple[TablePart, ...]
     counts: dict[str, int] = field(default_factory=dict)
     starts: Mapping[str, str] = field(default_factory=dict)  # path in the repository -> first sort value of the file
     kept: Mapping[str, int] = field(default_factory=dict)  # path in the repository -> bytes
@@ -138,7 +138,7 @@ def build(
             files |= paths
             starts |= firsts
         index = f"index/{table.index_name or table.config}{mark}.parquet"
-        whole = Part(part, index, tuple(files), sum(split.num_bytes for split in splits))
+        whole = TablePart(part, index, tuple(files), sum(split.num_bytes for split in splits))
         files[index] = folder / index
         _write_index(spool, table, folder / index)
         return Built(table.config, table.features, tuple(splits), files, (whole,), dict(spool.counts), starts)

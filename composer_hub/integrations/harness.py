@@ -45,7 +45,7 @@ class CapturedTurn(Protocol):
 
 
 @dataclass(frozen=True)
-class Conversation:
+class CapturedChat:
     """Captured turns of which each continues the tokens of the one before."""
 
     rollout: Rollout
@@ -57,7 +57,7 @@ class Conversation:
 
 def conversations(
     turns: Iterable[CapturedTurn], decode: Callable[[Sequence[int]], str], *, source: str = SOURCE
-) -> list[Conversation]:
+) -> list[CapturedChat]:
     """Return the conversations of a captured rollout; a rewritten history begins another one, as in TRL."""
     chains: list[list[CapturedTurn]] = []
     after: list[Sequence[Mapping[str, Any]]] = []  # results that only the prompt of the next conversation has
@@ -120,7 +120,7 @@ def _conversation(
     rest: Sequence[Mapping[str, Any]],
     decode: Callable[[Sequence[int]], str],
     source: str,
-) -> Conversation:
+) -> CapturedChat:
     first = chain[0]
     completion: list[int] = []
     mask: list[int] = []
@@ -154,7 +154,7 @@ def _conversation(
         cut_off=_choice(chain[-1]).get("finish_reason") == "length",
         source=source,
     )
-    return Conversation(rollout, _messages(first), tuple(first.request.get("tools") or ()), logps, frozenset(masked))
+    return CapturedChat(rollout, _messages(first), tuple(first.request.get("tools") or ()), logps, frozenset(masked))
 
 
 def _messages(turn: CapturedTurn) -> Sequence[Mapping[str, Any]]:

@@ -69,7 +69,7 @@ def on_jobs(where: Destination | None, workers: int = 0, **options: Any) -> Exec
             _refuse_local_files(staging, numbers)
             in_processes(workers)(staging, numbers, watch)
         else:
-            _Run(where, fan_out, staging).carry_out(numbers, sorted(datasets), watch)
+            _FanOutRun(where, fan_out, staging).carry_out(numbers, sorted(datasets), watch)
 
     return execute
 
@@ -91,7 +91,7 @@ def _refuse_local_files(staging: Staging, numbers: Sequence[int]) -> None:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _FanOutRun:
     where: HubDestination
     options: FanOut
     staging: Staging
@@ -171,7 +171,7 @@ class _Run:
         return job.id
 
     def _note_end(self, job: str, numbers: Sequence[int]) -> None:
-        """Name the job whose shards have neither a result nor a failure of their own."""
+        """Name the job whose shards have neither a result nor their own failure."""
         silent = {*numbers} - self.staging.done() - self.staging.notes("failed").keys()
         for number in silent:
             error = f"job {job} ended without it; `hf jobs logs {job}` shows why"

@@ -8,15 +8,15 @@ run = ingest.ingest(["~/sessions"], sharding=sharding)
 
 from composer_hub.shards.plan import Input, Plan, ShardError, Staging, balanced, freeze
 from composer_hub.shards.processes import in_processes
-from composer_hub.shards.run import Executor, Plans, Progress, Sharding, carry_out, here, run_shard, status
+from composer_hub.shards.run import Executor, Plans, Sharding, ShardProgress, carry_out, here, run_shard, status
 
 __all__ = [
     "Executor",
     "Input",
     "Plan",
     "Plans",
-    "Progress",
     "ShardError",
+    "ShardProgress",
     "Sharding",
     "Staging",
     "balanced",

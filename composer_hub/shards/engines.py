@@ -34,7 +34,7 @@ _CONTINUE = "Run the same command again for what is missing."
 
 
 @dataclass(frozen=True)
-class Task:
+class ShardTask:
     """A step of a datatrove pipeline that runs one shard. A failure is noted, so that later tasks still run."""
 
     folder: str
@@ -139,7 +139,7 @@ def _run(
     """Make an executor of datatrove, run it, and watch it meanwhile."""
     _silence()
     logs = staging.folder / "logs" / f"{time.time_ns()}"
-    task = Task(str(staging.folder.resolve()), tuple(numbers))
+    task = ShardTask(str(staging.folder.resolve()), tuple(numbers))
     try:
         executor = kind(pipeline=[task], tasks=len(numbers), logging_dir=str(logs), **options)
     except TypeError as error:

@@ -86,7 +86,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Manifest:
-    """What a finished shard says about its result."""
+    """The facts of a finished shard about its result."""
 
     number: int
     files: Mapping[str, list[Any]]  # name -> [bytes, SHA-256]
@@ -166,7 +166,7 @@ class Staging:
         return [shard.number for shard in self.plan.shards if shard.number not in done]
 
     def is_whole(self, number: int) -> bool:
-        """Tell whether a result is what its manifest says."""
+        """Return whether a result is as its manifest lists it."""
         manifest = self.manifest(number)
         if manifest is None:
             return False
@@ -235,7 +235,7 @@ class Staging:
 
 def balanced(inputs: Sequence[Input], num_shards: int) -> list[list[Input]]:
     """Cut ordered inputs into at most `num_shards` runs of about the same number of bytes."""
-    total = sum(one.num_bytes + 1 for one in inputs)  # an empty file counts, too
+    total = sum(one.num_bytes + 1 for one in inputs)  # an empty file also counts
     groups: list[list[Input]] = []
     before = 0
     for one in inputs:
@@ -302,7 +302,7 @@ def freeze(
 
 @contextlib.contextmanager
 def drafted(root: Path) -> Iterator[Path]:
-    """Give a folder for the `given` files of a plan; what was not moved into a plan is removed."""
+    """Give a folder for the `given` files of a plan; files that were not moved into a plan are removed."""
     folder = root / f".given-{secrets.token_hex(4)}"
     folder.mkdir(mode=0o700)
     try:

@@ -39,7 +39,7 @@ _MAX_NAMED = 5
 
 
 @dataclass(frozen=True)
-class Progress:
+class ShardProgress:
     """How far a plan is."""
 
     num_shards: int
@@ -56,7 +56,7 @@ class Sharding:
     root: Path  # folder for plans and results; every worker must see it
     executor: Executor
     num_shards: int
-    on_progress: Callable[[Progress], None] = lambda progress: None
+    on_progress: Callable[[ShardProgress], None] = lambda progress: None
 
 
 class Plans:
@@ -162,7 +162,7 @@ def carry_out(staging: Staging, sharding: Sharding) -> None:
         raise _unfinished(staging, lost)
 
 
-def progress_of(staging: Staging, started: float = 0.0) -> Progress:
+def progress_of(staging: Staging, started: float = 0.0) -> ShardProgress:
     """Look at the folder of a plan; notes from before `started` are of another run."""
     now, done = time.time(), staging.done()
     notes = {number: note for number, note in staging.notes("running").items() if number not in done}
@@ -170,7 +170,7 @@ def progress_of(staging: Staging, started: float = 0.0) -> Progress:
     manifests = [manifest for number in sorted(done)[:200] if (manifest := staging.manifest(number))]
     usual = statistics.median([manifest.seconds for manifest in manifests]) if manifests else None
     slow = [n for n, seconds in running.items() if usual is not None and seconds > max(30.0, STRAGGLER * usual)]
-    return Progress(len(staging.plan.shards), len(done), len(staging.notes("failed")), running, slow)
+    return ShardProgress(len(staging.plan.shards), len(done), len(staging.notes("failed")), running, slow)
 
 
 def status(staging: Staging) -> list[dict[str, Any]]:
@@ -228,7 +228,7 @@ def _digests(folder: Path) -> dict[str, list[Any]]:
 
 @contextlib.contextmanager
 def _noted(staging: Staging, number: int) -> Iterator[None]:
-    """Say who runs a shard while it runs."""
+    """Note who runs a shard while it runs."""
     since = time.time()
 
     def beat() -> None:

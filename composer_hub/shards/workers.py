@@ -3,7 +3,7 @@
 A worker is a fresh interpreter. It imports the module of the function and nothing of the program that called.
 So a script without `if __name__ == "__main__"`, a notebook, a prompt or a pipe may start workers, and no line of
 it runs twice. The start methods of `multiprocessing` either import the caller's main module again or fork, which
-is not safe beside threads. Each worker has a pipe of its own, so that a killed one leaves no lock behind.
+is not safe beside threads. Each worker has its own pipe, so that a killed one leaves no lock behind.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ class _Worker:
             self.pipe.send_bytes(data)
 
     def outcomes(self) -> Iterator[Any]:
-        """Yield the result of the item, or `Died`, or nothing if the worker only says that it is ready."""
+        """Yield the result of the item, or `Died`, or nothing if the worker only became ready."""
         try:
             result, error, trace = pickle.loads(self.pipe.recv_bytes())
         except _GONE:
@@ -172,7 +172,7 @@ class _Trace(Exception):
 
 
 def ending(code: int) -> str:
-    """Say how a process ended, and no more than its exit status shows."""
+    """Describe how a process ended, as far as its exit status shows."""
     if code >= 0:
         return f"with exit code {code}"
     name = signal.Signals(-code).name if -code in set(signal.Signals) else f"signal {-code}"
@@ -203,7 +203,7 @@ def _answer(function: Callable[[Any], Any], data: bytes) -> bytes:
 
 
 def _portable(error: Exception) -> Exception:
-    """Return an exception that survives a pickle, as many with arguments of their own do not."""
+    """Return an exception that survives a pickle, as many with special arguments do not."""
     try:
         pickle.loads(pickle.dumps(error))
     except Exception:

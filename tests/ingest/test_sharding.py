@@ -52,7 +52,7 @@ def test_shards_publish_the_bytes_of_one_process(
     publish: Publish, sessions: Path, tmp_path: Path, executor: shards.Executor, num_shards: int
 ) -> None:
     whole = publish("whole", sessions, None)
-    seen: list[shards.Progress] = []
+    seen: list[shards.ShardProgress] = []
     sharding = shards.Sharding(tmp_path / "staging", executor, num_shards, seen.append)
     assert publish("sharded", sessions, sharding) == whole
     assert TOKEN.encode() not in b"".join(whole.values())
