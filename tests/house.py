@@ -2,6 +2,7 @@
 
     python -m tests.house            # every figure beside the largest one that is allowed
     python -m tests.house --write    # allow what is there now, and write docs/results/house.md
+    python -m tests.house --write 5  # allow five steps more of what is counted in steps, while much is in motion
 
 A code token is a token of Python that is neither a comment, a docstring nor layout: folding lines does not
 change the count. A figure may only fall. A change that raises one writes the table in the same commit, and its
@@ -42,7 +43,7 @@ IDIOMS: dict[str, str] = {  # that a native engineer would put in other words
     "of its own": r"\bof (?:its|their|one's|his) own\b",
     "anew, too, so many": r"\banew\b|, too\b|\bso (?:many|much)\b",
 }
-STEPS = {"code tokens": 2500, "words of docs": 2500, "lines over 110 columns": 250, "idioms per 1,000 words": 0.25}
+STEPS = {"code tokens": 500, "words of docs": 500, "lines over 110 columns": 50, "idioms per 1,000 words": 0.1}
 """A limit is rounded up to these, so that a fix of one line does not need another table."""
 
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
@@ -148,9 +149,9 @@ def num_words(text: str) -> int:
     return len(re.findall(r"[A-Za-z']+", text))
 
 
-def limit(name: str, value: float) -> float:
-    step = next((step for kind, step in STEPS.items() if name.startswith(kind)), 1)
-    return round(math.ceil(round(value / step, 6)) * step, 2)
+def limit(name: str, value: float, slack: int = 0) -> float:
+    step = next((step for kind, step in STEPS.items() if name.startswith(kind)), None)
+    return value if step is None else round((math.ceil(round(value / step, 6)) + slack) * step, 2)
 
 
 def table() -> dict[str, dict[str, float]]:
@@ -196,10 +197,13 @@ def raised(limits: dict[str, dict[str, float]]) -> list[str]:
     ]
 
 
-def write() -> None:
+def write(slack: int = 0) -> None:
     before = table() if TABLE.exists() else {}
     limits = {
-        name: {"first": before.get(name, {}).get("first", value if not before else 0), "limit": limit(name, value)}
+        name: {
+            "first": before.get(name, {}).get("first", value if not before else 0),
+            "limit": limit(name, value, slack),
+        }
         for name, value in figures().items()
     }
     rows = [f"{json.dumps(name)}: {json.dumps(row)}" for name, row in limits.items()]
@@ -209,7 +213,7 @@ def write() -> None:
 
 def main() -> None:
     if "--write" in sys.argv:
-        write()
+        write(int(sys.argv[-1]) if sys.argv[-1].isdigit() else 0)
     limits = table()
     for name, value in figures().items():
         print(f"{name}: {value:,} of {limits[name]['limit']:,}" if name in limits else f"{name}: {value:,}")
