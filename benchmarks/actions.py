@@ -1,10 +1,12 @@
 """Measure the speed of normal forms, and the false and lost pairs under each rule of comparison.
 
-    python benchmarks/actions.py [--steps 3000]
+    python benchmarks/actions.py [--steps 3000] [--sessions FOLDER]
 
 Every step has a student and three teachers. Each means one of a few actions and may spell it in several ways. A pair is
 false if chosen and rejected mean the same. It is lost if two teachers mean the same and the student does not, but no
-pair comes out. The veto is also measured on pairs of actions that were written and judged by hand. Prints Markdown.
+pair comes out. The veto is also measured on pairs of actions that were written and judged by hand. With `--sessions`,
+only steps of real sessions are measured: two teachers spell the student's action in another way, or take the action of
+a later step. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -12,13 +14,20 @@ from __future__ import annotations
 import argparse
 import json
 import random
+import shlex
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, normalize, part_of, same
+from composer_hub.actions.context import contexts
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, normalize, part_of, same
+from composer_hub.actions.tools import known_tool
+from composer_hub.ingest.one_file import ReadOptions
+from composer_hub.ingest.prepare import Preparation
+from composer_hub.ingest.reading import Reading
+from composer_hub.pairs.policy import Policy
 from composer_hub.records import Message, ToolCall
 
 CONTEXT = ActionContext(cwd="/repo", shell_cwd="/repo")
@@ -45,7 +54,7 @@ VETOES: dict[str, Veto] = {
     "L1": lambda one, other: same(one, other, "L1"),
     "L2": lambda one, other: same(one, other, "L2"),
     "L2 for code and commands, else L3": strict_for_code,
-    "L3 and, for code and commands, the same words (default)": lambda one, other: close(one, other, "L3"),
+    "L3 and the same words (default)": lambda one, other: bool(Policy().veto(one, other)),
     "L3": lambda one, other: same(one, other, "L3"),
 }
 
@@ -148,7 +157,7 @@ def hand_made(cases: Sequence[dict[str, Any]], veto: Veto) -> tuple[int, int, in
     """Return equal actions, those that would become pairs, unequal actions, and those that would not."""
     counts: Counter[tuple[bool, bool]] = Counter()
     for case in cases:
-        context = ActionContext(cwd=case["cwd"], shell_cwd=case["cwd"])
+        context = ActionContext(cwd=case["cwd"] or "", shell_cwd=case["cwd"] or "")
         one, other = (
             normalize(Message("assistant", "", tuple(ToolCall(*call) for call in case[side])), context)
             for side in ("one", "other")
@@ -163,10 +172,71 @@ def hand_made(cases: Sequence[dict[str, Any]], veto: Veto) -> tuple[int, int, in
     )
 
 
+# ------------------------------------------------------------------------------------------------------ real sessions
+
+
+def respelled(call: ToolCall, style: int, cwd: str) -> ToolCall | None:
+    """Return a call in one of three other spellings of certainly the same effect; None if it has none."""
+    arguments = call.arguments
+    if not isinstance(arguments, dict):
+        return None
+    if style == 0:
+        plain = {**arguments, "description": "Do it."} if "description" in arguments else arguments
+        return ToolCall(call.name, dict(reversed(plain.items())), call.call_id)
+    known = known_tool(call.name, arguments)
+    if known is None:
+        return None
+    kind, own = known[0].kind, known[1]
+    if style == 1 and kind == "shell" and cwd and isinstance(own["command"], str) and "<<" not in own["command"]:
+        name = next(name for name, value in arguments.items() if value == own["command"])
+        return ToolCall(call.name, {**arguments, name: f"cd {cwd} && {own['command']}  2>&1"}, call.call_id)
+    if style == 1 and kind == "edit" and {"old", "new"} <= own.keys():
+        edits = [{"old_string": own["old"], "new_string": own["new"]}]
+        return ToolCall("MultiEdit", {"file_path": own["path"], "edits": edits}, call.call_id)
+    if style == 2 and kind == "read" and own.keys() == {"path"}:
+        return ToolCall("Bash", {"command": f"cat {shlex.quote(own['path'])}"}, call.call_id)
+    if style == 2 and kind == "search" and own.keys() <= {"pattern", "path"} and isinstance(own.get("path", ""), str):
+        words = f"grep -rE {shlex.quote(own['pattern'])} {shlex.quote(own.get('path', '.'))}"
+        return ToolCall("Bash", {"command": words}, call.call_id)
+    return None
+
+
+def of_sessions(folder: str) -> None:
+    """Print how many steps of real sessions give a pair, with re-spelled answers and with those of a later step."""
+    counts: Counter[str] = Counter()
+    for session in Reading([folder], ReadOptions(transform=Preparation(None))):
+        trace = session.trace
+        steps = [(step, context) for step, context in contexts(trace) if trace.messages[step.action].tool_calls]
+        for at, (step, context) in enumerate(steps):
+            student = trace.messages[step.action]
+            form = normalize(student, context)
+            for style in range(3):
+                calls = [respelled(call, style, context.shell_cwd) for call in student.tool_calls]
+                if all(calls):
+                    other = normalize(Message("assistant", "", tuple(filter(None, calls))), context)
+                    counts[f"equal {style}"] += 1
+                    counts[f"false {style}"] += not Policy().veto(form, other)
+            if at + 3 < len(steps):
+                other = normalize(trace.messages[steps[at + 3][0].action], context)
+                if not same(form, other, "L1"):
+                    counts["unequal"] += 1
+                    counts["found"] += not Policy().veto(form, other)
+    print("| answers | steps | pairs |\n| --- | ---: | ---: |")
+    for style, name in enumerate(("the same, keys in another order", "the same, `cd CWD && … 2>&1` or MultiEdit",
+                                  "the same by a shell command")):  # fmt: skip
+        print(f"| {name} | {counts[f'equal {style}']:,} | {counts[f'false {style}']:,} |")
+    print(f"| the action three steps later | {counts['unequal']:,} | {counts['found']:,} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--steps", type=int, default=3000)
-    num_steps = parser.parse_args().steps
+    parser.add_argument("--sessions", metavar="FOLDER")
+    options = parser.parse_args()
+    if options.sessions:
+        of_sessions(options.sessions)
+        return
+    num_steps = options.steps
     rng = random.Random(0)
     started = time.process_time()
     steps = [step(rng) for _ in range(num_steps)]

@@ -11,9 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from composer_hub.actions import intents, patterns
 from composer_hub.actions.arguments import stated_arguments
-from composer_hub.actions.contents import content_id, plain_text
 from composer_hub.actions.edits import (
     FileChange,
     Replacement,
@@ -25,19 +23,12 @@ from composer_hub.actions.edits import (
 )
 from composer_hub.actions.paths import enter, normal_path, tidy, without_slash
 from composer_hub.actions.shell_form import argv_text, shell_form
-from composer_hub.actions.substance import (
-    Substance,
-    of_arguments,
-    of_edit,
-    of_file,
-    of_lines,
-    of_listing,
-    of_shell,
-)
 from composer_hub.actions.tools import kind_of, known_tool, tool_named, tool_of_kind
-from composer_hub.records import canonical_json
+from composer_hub.actions.words import NO_WORDS, Words, of_arguments, of_edit, of_file, of_lines, of_shell
+from composer_hub.records import canonical_json, stable_id
 
 _PATCH_HEREDOC = re.compile(r"\s*apply_patch\s*<<\s*(['\"])(\w+)\1\n(.*)\n\2\s*", re.DOTALL)
+_LINES = re.compile(r"(?<!\d)(\d{1,9}),(\d{1,9})p")
 _EDIT_ARGUMENTS = tool_of_kind("edit").arguments
 _FRESH_SHELLS = tool_of_kind("shell").fresh
 PATH_KEYS = frozenset(("file_path", "filePath", "path", "notebook_path", "target_file", "absolute_path"))
@@ -70,7 +61,7 @@ class CallForm(NamedTuple):
     targets: tuple[Any, ...] = ()
     results: dict[str, str] | None = None
     reads_only: bool = False  # it changes neither a file nor the directory of the shell
-    substance: Substance = Substance()
+    words: Words = NO_WORDS
     parts: tuple[CallForm, ...] = ()  # the calls of file tools that a shell command stands for
     changes: tuple[Replacement, ...] = ()  # of an edit that is nothing else
 
@@ -99,12 +90,11 @@ def _unknown(name: str, arguments: Mapping[str, Any], context: ActionContext) ->
     named = (arguments.get(key) for key in _PLACES)
     targets = tuple(_file(value, context) for value in named if isinstance(value, str))
     words = of_arguments(name, {key: value for key, value in arguments.items() if key not in _PLACES})
-    arguments = {key: plain_text(value) if isinstance(value, str) else value for key, value in arguments.items()}
     if isinstance(url := arguments.get("url"), str):
         arguments = {**arguments, "url": url.rstrip("/")}
     if tool_named(name):
         arguments = _without_remarks(arguments, context)
-    return CallForm({"tool": name, "args": arguments}, kind_of(name, arguments), targets[:1], substance=words)
+    return CallForm({"tool": name, "args": arguments}, kind_of(name, arguments), targets[:1], words=words)
 
 
 def _without_remarks(arguments: Mapping[str, Any], context: ActionContext) -> dict[str, Any]:
@@ -152,79 +142,25 @@ def _shell(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     if isinstance(asked := own.pop("cwd", None), str) and asked:
         where = enter(asked, base=context.cwd, cwd=context.cwd)
     form = shell_form(command, base=context.cwd, cwd=where, keeps_cwd=context.keeps_cwd and not fresh)
-    reads_only = form.read_only and not form.moves and not own
-    value = intents.intent(form.value)
+    value = form.value.get("do", form.value)
     if own == {"background": True}:
-        own, value = {}, value if isinstance(value, dict) and value.keys() == {"bg"} else {"bg": value}
-    if reads_only and (looks := intents.looks(value)):
-        parts = tuple(
-            _file_call(call[0], form.kind, True, context)
-            if (call := intents.file_calls(look)) and len(call) == 1
-            else CallForm({"shell": look}, form.kind, form.targets, reads_only=True)
-            for look in looks
-        )
-        return CallForm(
-            {"shell": value},
-            form.kind,
-            form.targets,
-            reads_only=True,
-            substance=of_shell(value, settled=bool(where)),
-            parts=parts,
-        )
-    if not own and (calls := intents.file_calls(value)):
-        parts = tuple(_file_call(call, form.kind, reads_only, context) for call in calls)
-        words = parts[0].substance if len(parts) == 1 else Substance("shell")
-        kinds = {part.kind for part in parts}
-        changes = parts[0].changes if len(parts) == 1 else ()
-        effect = parts[0].value if len(parts) == 1 else [part.value for part in parts]
-        if len(kinds) == 1 or reads_only:
-            return CallForm(
-                effect,
-                form.kind,
-                form.targets,
-                (results_of(parts) and json.loads(results_of(parts))) or None,
-                reads_only,
-                words,
-                parts if len(parts) > 1 else (),
-                changes,
-            )
-    # Other options of a listing, or another part of the same file, are no other opinion.
-    words = of_shell(value, settled=bool(where))
-    if form.kind in ("read", "list"):
-        words = of_listing(value) if form.kind == "list" else Substance("shell")
-    if form.kind == "write" and (body := _expanded(value)):
-        words = of_file(f"{body}\0")
-    return CallForm({"shell": value, **own}, form.kind, form.targets, reads_only=reads_only, substance=words)
+        own, value = {}, {"bg": value}
+    reads_only = form.read_only and not form.moves and not own
+    # How a command shows a file, and a part of it, are not another opinion.
+    words = _look(command) if form.kind == "read" else of_shell([value])
+    return CallForm({"shell": value, **own}, form.kind, form.targets, reads_only=reads_only, words=words)
 
 
-def _expanded(value: Any) -> str:
-    """Return the text of a heredoc in which the shell replaces something, else ""."""
-    redirects = value.get("to", ()) if isinstance(value, dict) else ()
-    bodies = [one[2] for one in redirects if one[1] == "<<" and one[3:] == ["expands"]]
-    return bodies[0] if len(bodies) == 1 and re.search(r"[$`]", bodies[0]) else ""
+def _look(command: str) -> Words:
+    """Return the words of a command that only shows files: the lines that it names, if it names a range."""
+    ranges = _LINES.findall(command)
+    if len(ranges) != 1:
+        return Words("shell")
+    first, last = map(int, ranges[0])
+    return Words("shell", lines=(first, last - first + 1))
 
 
-def _file_call(call: dict[str, Any], kind: str, reads_only: bool, context: ActionContext) -> CallForm:
-    """Return the form of what a shell command does like a file tool."""
-    if "read" in call:
-        first, count = call["lines"]
-        return CallForm(call, "read", (call["read"],), reads_only=True, substance=of_lines(first, count))
-    if "search" in call:
-        return CallForm(call, "search", tuple(call["paths"]), reads_only=True, substance=_search_words(call))
-    if "write" in call:
-        content = call.pop("content")
-        call["text"] = content_id(call["write"], content)
-        return CallForm(
-            call, "write", (call["write"],), {call["write"]: call["text"]}, substance=of_file(content, call["write"])
-        )
-    if "edit" in call:
-        return _edit_form(call["edit"], call["changes"], context)
-    file = str(call.get("glob") or call.get("list") or call.get("delete") or call.get("append"))
-    words = of_arguments("glob", call["glob"]) if "glob" in call else Substance("list" if "list" in call else "shell")
-    return CallForm(call, kind, (file,), reads_only=reads_only, substance=words)
-
-
-def _search_words(call: Mapping[str, Any]) -> Substance:
+def _search_words(call: Mapping[str, Any]) -> Words:
     # How much is shown around a hit does not change what is searched.
     shown = {*_AROUND_HITS, "search", "paths", *(["limit"] if "offset" not in call else [])}
     words = {key: call[key] for key in call if key not in shown}
@@ -240,7 +176,7 @@ def _read(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     file = _file(path, context)
     first, count = window
     return CallForm(
-        {"read": file, "lines": window, **own}, "read", (file,), reads_only=True, substance=of_lines(first or 1, count)
+        {"read": file, "lines": window, **own}, "read", (file,), reads_only=True, words=of_lines(first or 1, count)
     )
 
 
@@ -269,10 +205,10 @@ def _write(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     file = _file(path, context)
     # A tool that only creates fails if the file exists.
     fails = {"creates": True} if name in _CREATORS and file in context.files else {}
-    text = content_id(file, content)
+    text = stable_id(content)
     value = {"write": file, "text": text, **fails}
     results = None if fails else {file: text}
-    return CallForm(value, "write", (file,), results, substance=of_file(content, file))
+    return CallForm(value, "write", (file,), results, words=of_file(content))
 
 
 def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -283,7 +219,7 @@ def _edit(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
     file = _file(path, context)
     if "expected_replacements" not in own:
         return _edit_form(file, edits, context)
-    words = of_edit([(one.old, one.new) for one in edits], file=file)
+    words = of_edit([(one.old, one.new) for one in edits])
     details = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
     return _edited(file, None, {**details, "expected": own["expected_replacements"]}, words)
 
@@ -292,16 +228,16 @@ def _edit_form(file: str, edits: Sequence[Replacement], context: ActionContext) 
     """Return the form of replacements in a file."""
     after = replaced(context.files[file], edits) if file in context.files else None
     details = {"changes": [[one.old, one.new, one.replace_all] for one in edits]}
-    words = of_edit([(one.old, one.new) for one in edits], ["everywhere" for one in edits if one.replace_all], file)
+    words = of_edit([(one.old, one.new) for one in edits], ["everywhere" for one in edits if one.replace_all])
     return _edited(file, after, details, words)._replace(changes=tuple(edits))
 
 
-def _edited(file: str, after: str | None, details: Mapping[str, Any], words: Substance) -> CallForm:
+def _edited(file: str, after: str | None, details: Mapping[str, Any], words: Words) -> CallForm:
     """Return the form of an edit: the text it leaves if that is known, else its arguments."""
     if after is None:
-        return CallForm({"edit": file, **details}, "edit", (file,), substance=words)
-    text = content_id(file, after)
-    return CallForm({"edit": file, "text": text}, "edit", (file,), {file: text}, substance=words)
+        return CallForm({"edit": file, **details}, "edit", (file,), words=words)
+    text = stable_id(after)
+    return CallForm({"edit": file, "text": text}, "edit", (file,), {file: text}, words=words)
 
 
 def replacements(own: Mapping[str, Any]) -> list[Replacement] | None:
@@ -346,7 +282,7 @@ def _patch(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
         "patch",
         tuple(sorted({target for form in forms for target in form.targets})),
         json.loads(results) if results else None,
-        substance=of_edit(_replaced_lines(changes)),
+        words=of_edit(_replaced_lines(changes)),
         parts=parts,
     )
 
@@ -364,10 +300,10 @@ def _change(change: FileChange, context: ActionContext) -> CallForm:
     if change.act == "add":
         return _write("", {"path": change.path, "content": change.content}, context) or CallForm({}, "write")
     hunks = [[list(hunk.anchors), list(hunk.old), list(hunk.new), hunk.at_end] for hunk in change.hunks]
-    words = of_edit(_replaced_lines([change]), file=file)
+    words = of_edit(_replaced_lines([change]))
     if change.moved_to:
         value = {"edit": file, "to": _file(change.moved_to, context), "hunks": hunks}
-        return CallForm(value, "edit", (file,), substance=words)
+        return CallForm(value, "edit", (file,), words=words)
     known = {change.path: context.files[file]} if file in context.files else {}
     form = _edited(file, after_change(change, known), {"hunks": hunks}, words)
     if any(hunk.at_end for hunk in change.hunks):
@@ -387,9 +323,8 @@ def _search(name: str, own: dict[str, Any], context: ActionContext) -> CallForm 
     pattern = own.pop("pattern")
     if not isinstance(pattern, str):
         return None
-    pattern = patterns.either([patterns.extended(pattern, "F" if own.pop("literal", False) is True else "E")])
-    call = intents.searched(pattern, files, own)
-    return CallForm(call, "search", tuple(files), reads_only=True, substance=_search_words(call))
+    words = _search_words({"search": pattern, **own})
+    return CallForm({"search": pattern, "paths": files, **own}, "search", tuple(files), reads_only=True, words=words)
 
 
 def _reads(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -401,9 +336,7 @@ def _reads(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
         return None
     forms = tuple(part for part in parts if part)
     files = tuple(sorted({str(part.targets[0]) for part in forms}))
-    return CallForm(
-        [part.value for part in forms], "read", files, reads_only=True, substance=Substance("shell"), parts=forms
-    )
+    return CallForm([part.value for part in forms], "read", files, reads_only=True, words=Words("shell"), parts=forms)
 
 
 def _delete(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:
@@ -422,7 +355,7 @@ def _glob(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | 
         pattern, path = pattern[start.end() :], start[0] if start[0][0] == "/" else f"{path.rstrip('/')}/{start[0]}"
     file = _folder(path, context)
     words = of_arguments("glob", pattern)
-    return CallForm({"glob": pattern, "path": file}, "glob", (file,), reads_only=True, substance=words)
+    return CallForm({"glob": pattern, "path": file}, "glob", (file,), reads_only=True, words=words)
 
 
 def _list(name: str, own: dict[str, Any], context: ActionContext) -> CallForm | None:

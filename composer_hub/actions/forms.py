@@ -17,7 +17,6 @@ import functools
 import itertools
 import json
 import posixpath
-import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,12 +30,10 @@ from composer_hub.actions.edits import (
     results_of_both,
     same_changes,
 )
-from composer_hub.actions.purpose import NO_PURPOSE, Purpose, purpose_of, same_purpose, writes_words
 from composer_hub.actions.scripts import calls_in
-from composer_hub.actions.substance import Substance, differ, words_of_code
+from composer_hub.actions.words import NO_WORDS, Words, differ, makes_edit, of_shell, same_words, words_of_code
 from composer_hub.records import Message, canonical_json
 
-_EDITED = re.compile(r'"edit":"([^"]+)"')
 LEVELS = ("L0", "L1", "L2", "L3", "L4")
 
 
@@ -56,10 +53,10 @@ class NormalForm:
     problem: str = ""  # text_only, invalid_args or unknown_tool
     results: str = ""  # the files it leaves behind, if it only writes files and their texts are known
     calls: tuple[tuple[str, ...], ...] = ()  # each call alone, at every level
-    substance: tuple[Substance, ...] = ()  # of each call
+    words: tuple[Words, ...] = ()  # of each call
     outline: str = ""  # the form at L2 without what its edits change
     edits: tuple[EditRun, ...] = ()  # what they change, in the order of the outline
-    purpose: Purpose = NO_PURPOSE  # of its shell commands
+    commands: Words = NO_WORDS  # of its shell commands, if it calls nothing else
 
     def at(self, level: str) -> str:
         return self.levels[LEVELS.index(level)]
@@ -112,7 +109,7 @@ def close(a: NormalForm, b: NormalForm, level: str = "L3") -> bool:
     """Return whether two actions are the same at a level; at L3, not if their code or commands differ in words."""
     if not same(a, b, level):
         return False
-    return level != "L3" or same(a, b) or not (differ(a.substance, b.substance) or _edits_differ(a, b))
+    return level != "L3" or same(a, b) or not (differ(a.words, b.words) or _edits_differ(a, b))
 
 
 def _edits_differ(a: NormalForm, b: NormalForm) -> bool:
@@ -123,20 +120,19 @@ def _edits_differ(a: NormalForm, b: NormalForm) -> bool:
         if in_two_places(one.changes, other.changes):
             return True
         texts = results_of_both(one.changes, other.changes)
-        if texts and words_of_code(texts[0], one.file) != words_of_code(texts[1], one.file):
+        if texts and words_of_code(texts[0]) != words_of_code(texts[1]):
             return len(one.changes) == len(other.changes)
     return False
 
 
 def same_aim(a: NormalForm, b: NormalForm) -> bool:
-    """Return whether no difference of two actions is certain to matter: one purpose, or a script that makes an edit."""
-    return same_purpose(a.purpose, b.purpose) or _scripted(a, b) or _scripted(b, a)
+    """Return whether no difference of two actions is certain to matter: same words, or a script that makes an edit."""
+    return same_words(a.commands, b.commands) or _scripted(a, b) or _scripted(b, a)
 
 
 def _scripted(edit: NormalForm, script: NormalForm) -> bool:
-    files = _EDITED.findall(edit.outline)
-    added = [word for call in edit.substance if "+" in call.order for word in call.order[call.order.index("+") + 1 :]]
-    return len(files) == 1 and bool(added) and writes_words(script.purpose, files[0], added)
+    files = {run.file for run in edit.edits}
+    return len(files) == 1 and len(edit.words) == 1 and makes_edit(script.commands, files.pop(), edit.words[0])
 
 
 def part_of(part: NormalForm, whole: NormalForm, level: str = "L2") -> bool:
@@ -151,8 +147,8 @@ def part_of(part: NormalForm, whole: NormalForm, level: str = "L2") -> bool:
     )
 
 
-def _calls(form: NormalForm) -> list[tuple[tuple[str, ...], Substance]]:
-    return list(zip(form.calls, form.substance, strict=True))
+def _calls(form: NormalForm) -> list[tuple[tuple[str, ...], Words]]:
+    return list(zip(form.calls, form.words, strict=True))
 
 
 def normalize(action: Message, context: ActionContext) -> NormalForm:
@@ -200,21 +196,15 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
         problem,
         results_of(forms),
         calls,
-        tuple(form.substance for form in forms),
+        tuple(form.words for form in forms),
         outline,
         edits,
-        _purpose(forms),
+        of_shell(form.value["shell"] for form in forms) if all(map(_is_shell, forms)) else NO_WORDS,
     )
 
 
-def _purpose(forms: Sequence[CallForm]) -> Purpose:
-    parts = [part.value for form in forms for part in form.parts or (form,)]
-    commands = [value for value in parts if isinstance(value, dict) and "shell" in value]
-    return purpose_of(
-        (one["shell"] for one in commands),
-        (canonical_json(value) for value in parts if value not in commands),
-        looks=all(form.reads_only for form in forms),
-    )
+def _is_shell(form: CallForm) -> bool:
+    return isinstance(form.value, dict) and "shell" in form.value
 
 
 def _outlined(forms: Sequence[CallForm]) -> tuple[str, tuple[EditRun, ...]]:

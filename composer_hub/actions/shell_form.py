@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.actions import programs, spellings
+from composer_hub.actions import programs
 from composer_hub.actions.paths import enter, is_windows, normal_path, tidy, without_slash
 from composer_hub.actions.shell import Unparsable, parse
 from composer_hub.actions.shell_targets import (
@@ -29,6 +29,7 @@ from composer_hub.actions.shell_words import (
     name_set,
     of_both_streams,
     program,
+    renamed,
     seconds,
     spec_of,
     unexpanded,
@@ -154,22 +155,8 @@ class _Former:
             value, after = self._pipeline(pipeline, here)
             moved |= after != here
             here = after
-            if before == "&&" and "||" not in values and values and (both := self._both(values[-1], value)):
-                values[-1] = both
-            else:
-                values += [before, value] if values else [value]
+            values += [before, value] if values else [value]
         return (values[0] if len(values) == 1 else {"chain": values}), here
-
-    def _both(self, first: Any, second: Any) -> Any:
-        """Return `git add a b` for `git add a && git add b`, and the like, else None."""
-        calls = (first, second)
-        if not all(isinstance(one, dict) and one.keys() == {"run", "opts", "args"} and one["args"] for one in calls):
-            return None
-        if first["run"] != second["run"] or first["opts"] != second["opts"] or str(first["run"]) not in programs.JOINED:
-            return None
-        last = self.acts.pop()
-        self.acts[-1].paths += last.paths
-        return {**first, "args": sorted([*first["args"], *second["args"]], key=repr)}
 
     def _stays(self, pipeline: Pipeline, cwd: str) -> bool:
         """Return whether this is a `cd` to the current directory."""
@@ -179,7 +166,6 @@ class _Former:
     def _pipeline(self, pipeline: Pipeline, cwd: str) -> tuple[Any, str]:
         values: list[Any] = []
         after = cwd
-        pipeline = spellings.plain_pipeline(pipeline)
         for number, command in enumerate(pipeline.commands):
             if pipeline.pipes[number : number + 1] == ("|&",):
                 command = with_errors(command)
@@ -193,8 +179,6 @@ class _Former:
     def _command(self, command: Command, cwd: str, *, piped: bool) -> tuple[Any, str]:
         if isinstance(command, Simple):
             return self._simple(command, cwd, piped)
-        if isinstance(command, Compound) and (turns := spellings.unrolled(command)):
-            command = Group(False, turns, command.redirects)
         if isinstance(command, Compound):
             form, after = self._compound(command, cwd)
         else:
@@ -323,7 +307,7 @@ class _Former:
         act.paths = [text for arg in form["args"] if (text := path_text(arg))]
         if spec.operands == "revisions":
             act.paths += [arg for arg in form["args"] if isinstance(arg, str)]  # some may be files
-        if reads_here(name, len(operands), act) or (spec.here and not operands):
+        if reads_here(name, len(operands), act):
             form["args"].append(self._path_of(".", cwd))
 
     def _tail(self, words: Sequence[Word], cwd: str, form: dict[str, Any]) -> None:
@@ -361,8 +345,7 @@ class _Former:
         is_folder = [text is not None and text[:1] not in ("-", "(", "!") for text in literals]
         start = is_folder.index(False) if False in is_folder else len(words)
         folders = [self._path(word, cwd, folder=True) for word in words[:start]] or [self._path_of(".", cwd)]
-        order = programs.find_in_order(literals[start:])
-        return [*folders, *(self._word(words[start + at], cwd) for at in order)]
+        return [*folders, *(self._word(word, cwd) for word in words[start:])]
 
     def _operands(self, words: Sequence[Word], spec: programs.Spec, names: set[str], cwd: str) -> list[Any]:
         plain = [self._word(word, cwd) for word in words]
@@ -409,8 +392,6 @@ class _Former:
         """Drop the options of git that come before its command and `run` of a package manager; return the directory."""
         words, cwd = self._entered(words, cwd)
         literals = [word.literal for word in words]
-        if programs.without_run(literals):
-            return [words[0], *words[2:]], cwd
         while literals[0] == "git" and len(words) > 2:
             # No pager waits for a key where nobody looks at a terminal.
             if literals[1] in ("--no-pager", "-P"):
@@ -420,7 +401,7 @@ class _Former:
             else:
                 break
             literals = [word.literal for word in words]
-        return spellings.plain_words(words), cwd
+        return renamed(words), cwd
 
     def _entered(self, words: list[Word], cwd: str) -> tuple[list[Word], str]:
         """Drop the options that make a program work in another directory; return that directory."""

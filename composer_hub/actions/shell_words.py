@@ -72,7 +72,9 @@ def program(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
 
 
 def spec_of(name: str) -> programs.Spec | None:
-    if not name or name in programs.AS_WRITTEN:
+    # A guess about an option could take along an operand that has its place.
+    has_places = name.partition(" ")[0] in programs.PLACED and name not in programs.SPECS
+    if not name or name in programs.AS_WRITTEN or has_places:
         return None
     return programs.SPECS.get(name, programs.ANY)
 
@@ -84,3 +86,15 @@ def wrapped(words: Sequence[Word]) -> Sequence[Word]:
         return next((words[at:] for at, word in enumerate(words) if at and not own.match(word.literal or "")), ())
     runner = len(words) > 2 and f"{words[0].literal} {words[1].literal}" in programs.RUNNERS
     return words[2:] if runner and not own.match(words[2].literal or "") else ()
+
+
+def renamed(words: list[Word]) -> list[Word]:
+    """Return the words of a call with another name of its command in place of the one it has: `npm i`, `[ … ]`."""
+    literals = [word.literal or "" for word in words]
+    for count in (4, 3, 2, 1):
+        if len(words) >= count and (plain := programs.ALIASES.get(" ".join(literals[:count]))):
+            if plain == "test" and literals[-1] != "]":
+                return words
+            name = [Word((Part("lit", text),)) for text in plain.split()]
+            return [*name, *(words[count:-1] if plain == "test" else words[count:])]
+    return words
