@@ -219,9 +219,9 @@ class Vote:
     index: int  # position of the step in its trace
     teacher: str  # name in the teachers file or on the command line
     family: str  # of the teacher's model
-    status: str  # voted, or why it abstained: length, refusal, invalid_args, route_mismatch, …
+    status: str  # voted, or why it abstained: length, refusal, …; judged: the answer of the judge to the action
     answer: JsonObject  # the assistant message as it came
-    normal_form: str  # the compared text; "" if the teacher abstained
+    normal_form: str  # the compared text; "" if the teacher abstained; of a judge, the id of the action it is about
     usage: JsonObject = field(default_factory=dict)  # tokens, as the endpoint counted them
     cost_usd: float = 0.0  # what this answer cost
     cost_source: str = ""  # usage, estimated or price
@@ -272,6 +272,9 @@ class Pair:
     supported: bool = True  # the prompt shows every text that `chosen` replaces and every file that it names
     student_did_later: bool = False  # it takes the chosen action within the next steps, and did nothing wrong here
     bookkeeping: bool = False  # a side only keeps lists: to-dos, tools, titles
+    judged: bool = False  # a judge was asked, in both orders, and says that the effects differ
+    judge_answer: str = ""  # no; "" if there is none. Not `judged`, it was asked in one order only
+    judge_reason: str = ""  # the judge's sentence
     kind: str = "teachers"  # of the proof: teachers, or own_repair: the student's own later call worked
 
 

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from composer_hub import exits
+from composer_hub.cli.durations import seconds_of
 from composer_hub.cli.options import from_option, renamed
 from composer_hub.cli.paths import FILE
 from composer_hub.cli.policy import policy_options
 
 if TYPE_CHECKING:
-    from composer_hub.replay import TraceSource
+    from composer_hub.replay import Teacher, TraceSource
 
 Command = Callable[..., Any]
 
@@ -65,13 +66,14 @@ def teacher_options(command: Command | None = None, *, planning: bool = False) -
         price: tuple[str, ...],
         accept_terms: tuple[str, ...],
         max_tokens: int | None,
+        judge: str,
         **kwargs: Any,
     ) -> Any:
         from composer_hub.replay import find_teachers
 
         panel = find_teachers(
             teachers, file=teachers_file, given_prices=price, accepted=accept_terms,
-            max_tokens=max_tokens, planning=planning,
+            max_tokens=max_tokens, planning=planning, judge=judge,
         )  # fmt: skip
         return command(*args, teachers=panel, **kwargs)
 
@@ -80,6 +82,8 @@ def teacher_options(command: Command | None = None, *, planning: bool = False) -
         click.option("--teachers", default="", metavar="A,B,…",
                      help="hf:org/model:provider, openrouter:vendor/model, URL#model."),
         click.option("--teachers-file", type=FILE, help="Teachers in YAML, TOML or JSON."),
+        click.option("--judge", default="", metavar="ADDRESS",
+                     help="Teacher that is asked about would-be pairs (the cheapest one)."),
         click.option("--price", multiple=True, metavar="NAME=IN/OUT[/CACHED[/WRITE]]",
                      help="Price of a teacher in dollars per million tokens."),
         click.option("--accept-terms", multiple=True, metavar="NAME",
@@ -89,7 +93,7 @@ def teacher_options(command: Command | None = None, *, planning: bool = False) -
 
 
 def replay_options(command: Command) -> Command:
-    """Pass `options`, a `ReplayOptions`."""
+    """Pass `options`, a `ReplayOptions`, and the panel of `teachers` without their judge."""
 
     @functools.wraps(command)
     def wrapped(
@@ -100,16 +104,20 @@ def replay_options(command: Command) -> Command:
         repeat: float,
         patience: str,
         max_usd_per_pair: float | None,
+        teachers: list[Teacher],
+        no_judge: bool,
         i_own_this_endpoint: bool = False,
         **kwargs: Any,
     ) -> Any:
         from composer_hub.pairs.policy import Policy
-        from composer_hub.replay import ReplayOptions
+        from composer_hub.replay import ReplayOptions, appointed
 
         policy = Policy(**policy_changes)
         waiting = seconds_of(patience, "--patience")
-        options = ReplayOptions(order, policy, audit, repeat, i_own_this_endpoint, waiting, max_usd_per_pair)
-        return command(*args, options=options, **kwargs)
+        panel, cheapest = appointed(teachers)
+        judge = None if no_judge else cheapest
+        options = ReplayOptions(order, policy, audit, repeat, i_own_this_endpoint, waiting, max_usd_per_pair, judge)
+        return command(*args, teachers=panel, options=options, **kwargs)
 
     return with_options(
         wrapped,
@@ -123,16 +131,7 @@ def replay_options(command: Command) -> Command:
                      help="Share of steps asked in full although the order would stop."),
         click.option("--repeat", type=click.FloatRange(0, 1), default=0.02, show_default=True,
                      help="Share of steps on which the first teacher is asked twice."),
+        click.option("--no-judge", is_flag=True, help="Ask no judge whether two actions have the same effect."),
         click.option("--patience", default="10m", show_default=True, metavar="10m",
                      help="Time to wait for a server that cannot be reached."),
     )  # fmt: skip
-
-
-def seconds_of(text: str, option: str) -> float:
-    """Read a time such as 30s, 10m or 2h."""
-    number, unit = text[:-1], text[-1:]
-    if text.isdigit():
-        number, unit = text, "s"
-    if unit not in "smh" or not number.replace(".", "", 1).isdigit():
-        raise exits.UsageError(f"{option} {text}: write a time as 30s, 10m or 2h.")
-    return float(number) * {"s": 1, "m": 60, "h": 3600}[unit]

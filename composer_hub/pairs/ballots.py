@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from composer_hub.actions.context import contexts
 from composer_hub.actions.forms import ActionContext, NormalForm, normalize
+from composer_hub.pairs.same_effect import JUDGED, Ruling, rulings
 from composer_hub.records import Message, Step, Trace, Vote
 
 VOTED = "voted"
@@ -38,6 +39,8 @@ class Ballot:
     student: Message
     form: NormalForm
     casts: tuple[Cast, ...]  # in the order of teacher and attempt
+    rulings: Mapping[str, Ruling] = field(default_factory=dict)  # of the judge, by the action that it was asked about
+    judge_usd: float = 0.0
 
     @property
     def counted(self) -> tuple[Cast, ...]:
@@ -53,11 +56,14 @@ def ballots(trace: Trace, votes: Iterable[Vote], *, exclude_same_family: bool = 
     for step, context in contexts(trace):
         student = trace.messages[step.action]
         family = step.family or trace.family
+        own = by_step.get(step.step_id, ())
+        judged = [vote for vote in own if vote.status == JUDGED]
         casts = tuple(
             _cast(vote, context, family if exclude_same_family else "", exclude_same_family)
-            for vote in _distinct(by_step.get(step.step_id, ()))
+            for vote in _distinct([vote for vote in own if vote.status != JUDGED])
         )
-        yield Ballot(trace, step, student, normalize(student, context), casts)
+        judge_usd = sum(vote.cost_usd for vote in judged)
+        yield Ballot(trace, step, student, normalize(student, context), casts, rulings(judged), judge_usd)
 
 
 def _distinct(votes: Sequence[Vote]) -> list[Vote]:

@@ -34,6 +34,7 @@ class PairSet:
     num_traces: int = 0  # that have votes
     num_cut: int = 0  # pairs whose window lacks messages or parts of them
     num_too_long: int = 0  # pairs that are longer than the window even so
+    num_judged: int = 0  # pairs whose two effects a judge calls different
     teachers: set[str] = field(default_factory=set)
     price_stamps: set[str] = field(default_factory=set)
     num_votes: int = 0
@@ -53,6 +54,7 @@ class PairSet:
             seen.add(key)
             self.pairs.append(row, outline)
             self.num_cut += outline.num_left_out > 0 or outline.num_shortened > 0
+            self.num_judged += outline.judged
             self.num_too_long += 0 < self.options.max_tokens < outline.num_tokens
         for summary in part.summaries:
             self.summaries.append(summary)

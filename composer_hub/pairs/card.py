@@ -51,10 +51,10 @@ def example(outlines: Iterable[Pair], pairs: Iterable[Pair]) -> str:
 
 
 def materials(
-    policy: Policy, poll: Poll | None, purchase: Purchase | None, teachers: Sequence[str], prompts: str
+    policy: Policy, poll: Poll | None, purchase: Purchase | None, teachers: Sequence[str], prompts: str, judge: str
 ) -> str:
     """Describe how the votes were bought: teachers, policy, order, audit, recall, cap, money, what was not asked."""
-    lines = [["Policy", policy_text(policy)], ["Prompts", prompts]]
+    lines = [["Policy", policy_text(policy)], ["Judge", judge], ["Prompts", prompts]]
     if poll:
         lines.append(["Order", _order_text(poll)])
         lines += [[title, text] for title, text in _counts_text(poll) if text]
@@ -64,9 +64,24 @@ def materials(
         lines.append(["Billed without an answer", show_usd(retried)])
         lines.append(["Price lists", ", ".join(code(stamp) for stamp in purchase.price_stamps) or "none"])
     panel = poll.panel if poll else ()
+    listed = [*panel, *([poll.judge] if poll and poll.judge else [])]
     parts = [*_origin_warning(panel), table(["bill of materials", ""], lines, num_texts=2)]
-    parts.append(_panel_table(panel, purchase) or f"Teachers: {', '.join(code(name) for name in teachers)}.")
+    parts.append(_panel_table(listed, purchase) or f"Teachers: {', '.join(code(name) for name in teachers)}.")
     return "\n\n".join(parts)
+
+
+def judge_text(num_judged: int, num_pairs: int, drops: Mapping[str, int], poll: Poll | None) -> str:
+    """Describe what the judge said about the would-be pairs."""
+    num_same, num_unsure = drops.get("judged_same", 0), drops.get("judged_unsure", 0)
+    if not (num_judged or num_same or num_unsure):
+        return "No judge was asked whether both actions of a pair have the same effect: `judged` is false."
+    name = code(poll.judge.model) if poll and poll.judge else "A model"
+    unjudged = num_pairs - num_judged
+    left = f" Not judged: {plural(unjudged, 'pair')} (`judged` is false)." if unjudged else ""
+    return (
+        f"{name} was asked about both actions, in both orders, whether they have the same effect. No, twice: "
+        f"{plural(num_judged, 'pair')}. Left out: yes {num_same:,}, unsure {num_unsure:,}.{left}"
+    )
 
 
 def policy_text(policy: Policy) -> str:

@@ -16,6 +16,7 @@ from composer_hub.pairs.parts import TracePairs, finished
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import summary_of
 from composer_hub.pairs.rows import PairOptions, duplicate_key, pair_row, published_tools
+from composer_hub.pairs.same_effect import Ruling, medoid, subject_of
 from composer_hub.records import Pair, Trace, Vote, num_prompt_chars
 
 LATER = 10
@@ -64,15 +65,18 @@ def pairs_from(
         if not winners:
             drops[reason] += 1
             continue
-        medoid = _medoid(winners, prices)
+        best, ruling = _preferred(winners, prices, ballot)
+        if ruling.forbids:
+            drops["judged_same" if ruling.same == "yes" else "judged_unsure"] += 1
+            continue
         later = (one.form for one in cast_ballots[at + 1 : at + 1 + LATER])
         # After a failure of its own, the student's later action is a repair, and no matter of order.
         was_wrong = any(site.blame == "model" for site in ballot.step.error_sites)
-        did_later = not was_wrong and any(same(medoid.form, form, policy.agree_level) for form in later)
+        did_later = not was_wrong and any(same(best.form, form, policy.agree_level) for form in later)
         pair = pair_row(
             ballot.trace,
             ballot.step,
-            medoid.action,
+            best.action,
             tools=tools,
             options=options,
             level=policy.agree_level,
@@ -81,8 +85,11 @@ def pairs_from(
             teachers=tuple(cast.vote.teacher for cast in winners),
             excluded_teachers=tuple(sorted({cast.vote.teacher for cast in ballot.casts if cast.excluded})),
             families=tuple(sorted({cast.vote.family for cast in winners} - {""})),
-            chosen_teacher=medoid.vote.teacher,
-            cost_usd=sum(cast.vote.cost_usd for cast in ballot.casts),
+            chosen_teacher=best.vote.teacher,
+            cost_usd=sum(cast.vote.cost_usd for cast in ballot.casts) + ballot.judge_usd,
+            judged=ruling.both_orders,
+            judge_answer=ruling.same,
+            judge_reason=ruling.reason,
             student_did_later=did_later,
         )
         key = bytes.fromhex(duplicate_key(pair))
@@ -145,21 +152,14 @@ def _mean_prices(casts: Iterable[Cast]) -> dict[str, float]:
     return {teacher: sum(costs) / len(costs) for teacher, costs in spent.items()}
 
 
-def _medoid(winners: Sequence[Cast], prices: Mapping[str, float]) -> Cast:
-    """Return the answer whose words are closest to the others'; between equals, the cheapest teacher's."""
-    grams = [_grams(cast.form.at("L1")) for cast in winners]
+def _preferred(winners: Sequence[Cast], prices: Mapping[str, float], ballot: Ballot) -> tuple[Cast, Ruling]:
+    """Return the answer to prefer and what the judge says about it: the one that it was asked about, else the medoid.
 
-    def rank(at: int) -> tuple[float, float, str]:
-        distance = sum(_distance(grams[at], other) for other in grams)
-        teacher = winners[at].vote.teacher
-        return round(distance, 9), prices[teacher], teacher
-
-    return winners[min(range(len(winners)), key=rank)]
-
-
-def _grams(text: str, size: int = 5) -> frozenset[str]:
-    return frozenset(text[at : at + size] for at in range(max(len(text) - size + 1, 1)))
-
-
-def _distance(one: frozenset[str], other: frozenset[str]) -> float:
-    return 1 - len(one & other) / len(one | other)
+    Prices change as a run continues, and with them the medoid. A paid ruling is never lost by that.
+    """
+    subjects = [subject_of(cast.action) for cast in winners]
+    judged = [at for at, subject in enumerate(subjects) if subject in ballot.rulings]
+    asked = judged or list(range(len(winners)))
+    ranks = [(prices[winners[at].vote.teacher], winners[at].vote.teacher) for at in asked]
+    best = asked[medoid([winners[at].action for at in asked], ranks)]
+    return winners[best], ballot.rulings.get(subjects[best], Ruling())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from composer_hub.hub import Card, Draft, Lineage, Parent, ReviewFile, Version, verdicts
 from composer_hub.output import plural
-from composer_hub.pairs.card import example, materials, notes
+from composer_hub.pairs.card import example, judge_text, materials, notes
 from composer_hub.pairs.plots import pictures_of
 from composer_hub.pairs.purchase import Purchase
 from composer_hub.pairs.report import report_rows
@@ -77,7 +77,14 @@ def draft(
         holes={
             "example": example(made.pairs.outlines, made.pairs),
             "plots": shown,
-            "policy": materials(made.policy, poll, purchase, sorted(made.teachers), window_text(made))
+            "policy": materials(
+                made.policy,
+                poll,
+                purchase,
+                sorted(made.teachers),
+                window_text(made),
+                judge_text(made.num_judged, len(made.pairs), made.drops, poll),
+            )
             if made.policy
             else f"{OWN_REPAIRS} {window_text(made)}",
             "report": report_markdown(metrics, drops=False),  # The card has a section of its own for them.

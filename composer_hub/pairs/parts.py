@@ -9,6 +9,7 @@ from typing import Any
 
 from composer_hub.pairs.report import BallotSummary
 from composer_hub.pairs.rows import PairOptions, reason_aside, split_of
+from composer_hub.pairs.same_effect import JUDGED
 from composer_hub.records import Pair, Trace, Vote, to_row
 
 
@@ -44,7 +45,7 @@ def finished(
         ],
         drops,
         summaries,
-        frozenset(vote.teacher for vote in votes),
+        frozenset(vote.teacher for vote in votes if vote.status != JUDGED),
         frozenset(vote.price_stamp for vote in votes if vote.price_stamp),
-        len(votes),
+        sum(vote.status != JUDGED for vote in votes),
     )

@@ -72,7 +72,7 @@ class Policy:
             return "part_of_student"
         if action.results and action.results == student.results:
             return "same_result_as_student"
-        return "same_purpose" if same_aim(student, action) else ""
+        return "same_words" if same_aim(student, action) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +125,7 @@ class Poll:
     counts: PollCounts | None = None
     pilot: int = 0  # steps that were asked of every teacher before the rest was bought
     max_usd_per_pair: float | None = None  # what a further pair could cost under the order auto
+    judge: PanelTeacher | None = None
 
     def write(self, folder: Path) -> None:
         """Record the poll in the folder of its run."""

@@ -65,6 +65,7 @@ class BallotSummary:
 
     trace_id: str
     answers: tuple[AnswerSummary, ...]
+    judge_usd: float = 0.0
 
     @property
     def counted(self) -> tuple[AnswerSummary, ...]:
@@ -79,7 +80,7 @@ def summary_of(ballot: Ballot) -> BallotSummary:
     """Return the summary of a ballot."""
     levels = shared_levels([cast.form for cast in ballot.casts])
     answers = (_answer(cast, own) for cast, own in zip(ballot.casts, levels, strict=True))
-    return BallotSummary(ballot.trace.trace_id, tuple(answers))
+    return BallotSummary(ballot.trace.trace_id, tuple(answers), ballot.judge_usd)
 
 
 def report_rows(
@@ -176,6 +177,7 @@ def _yield(
     yield Metric("after_error", value=_share([pair.after_error for pair in pairs]), n=len(pairs))
     known = [pair.resolved for pair in pairs if pair.resolved is not None]
     yield Metric("from_resolved", value=_share(known), n=len(known))
+    yield Metric("judged", value=_share([pair.judged for pair in pairs]), n=len(pairs))
     yield from _votes_histogram(summaries)
 
 
@@ -331,6 +333,7 @@ def _purchase_of(summaries: Iterable[BallotSummary]) -> Purchase:
     bills: dict[str, TeacherBill] = {}
     by_trace: Counter[str] = Counter()
     for one in summaries:
+        by_trace[one.trace_id] += round(one.judge_usd * NANO)
         for answer in one.answers:
             if answer.was_asked:
                 old, cost = bills.get(answer.teacher, TeacherBill()), round(answer.cost_usd * NANO)

@@ -18,6 +18,7 @@ _HEADLINES = (
     ("style_leak_auc", "AUC of spelling alone (style leak)"),
     ("after_error", "Share after an error"),
     ("from_resolved", "Share from solved traces"),
+    ("judged", "Share whose effects a judge calls different"),
     ("usd", "$ in all, by the ledger"),
     ("usd_retried", "$ billed without an answer"),
     ("ambiguous_usd", "$ that may have been billed for lost answers"),

@@ -13,7 +13,7 @@ from composer_hub.records import Execution, Pair, Vote, features_of, to_row
 
 _INDEX_COLUMNS = """
 trace_id index num_steps level num_agree num_votes teachers families chosen_teacher source_model source_family
-error_kind after_error resolved cost_usd repository
+error_kind after_error resolved cost_usd repository judged
 """
 FAMILY_BITS = tuple(name for name, _ in FAMILIES)
 _UNKNOWN_FAMILY = 62  # the highest bit of a signed 64-bit integer that leaves its sign alone

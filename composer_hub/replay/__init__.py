@@ -20,7 +20,7 @@ from composer_hub.replay.prices import PriceError
 from composer_hub.replay.providers import PROVIDERS, Provider, TeacherError
 from composer_hub.replay.runs import PILOT_STEPS, Pilot, ReplaySummary, pilot, purchase_of, run, status
 from composer_hub.replay.sources import PublishedTraces, TraceFile, TraceSource
-from composer_hub.replay.teachers import Teacher, find_teachers, key_of
+from composer_hub.replay.teachers import Teacher, appointed, find_teachers, key_of
 
 __all__ = [
     "ORDERS",
@@ -46,6 +46,7 @@ __all__ = [
     "TeacherShare",
     "TraceFile",
     "TraceSource",
+    "appointed",
     "audit",
     "collect",
     "critic_of",

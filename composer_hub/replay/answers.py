@@ -99,7 +99,7 @@ def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[
     return TeacherAnswer(
         status=status,
         # Unchanged, except that content in parts becomes text, which readers of assistant messages expect.
-        message={**message, "content": _text(message)} if isinstance(message.get("content"), list) else message,
+        message={**message, "content": text_in(message)} if isinstance(message.get("content"), list) else message,
         action=action if status == VOTED else None,
         usage=response.get("usage") if isinstance(response.get("usage"), Mapping) else {},  # type: ignore[arg-type]
         counted=usage_of(response),
@@ -123,12 +123,12 @@ def action_of(message: Mapping[str, Any]) -> tuple[Message, str]:
     for call in message.get("tool_calls") or ():
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
-            return Message("assistant", _text(message)), "invalid_args"
+            return Message("assistant", text_in(message)), "invalid_args"
         arguments = _arguments(function.get("arguments"))
         if not isinstance(arguments, dict):
             problem = "invalid_args"
         calls.append(ToolCall(function["name"], arguments, str(call.get("id") or "")))
-    return Message("assistant", _text(message), tuple(calls)), problem
+    return Message("assistant", text_in(message), tuple(calls)), problem
 
 
 def _arguments(arguments: Any) -> Any:
@@ -140,7 +140,8 @@ def _arguments(arguments: Any) -> Any:
         return arguments
 
 
-def _text(message: Mapping[str, Any]) -> str:
+def text_in(message: Mapping[str, Any]) -> str:
+    """Return the text of an assistant message, which some providers give in parts."""
     content = message.get("content")
     if isinstance(content, list):
         return "".join(str(part.get("text") or "") for part in content if isinstance(part, Mapping))

@@ -15,7 +15,7 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.money import from_usd, show_usd, to_usd
 from composer_hub.replay.ledger import Ambiguous, Ledger
-from composer_hub.replay.teachers import Teacher, key_of
+from composer_hub.replay.teachers import Teacher, appointed, key_of
 
 Get = Callable[[str, str, Mapping[str, str]], Any]
 """(URL, key, query) -> the JSON of the answer, or None if the endpoint does not offer it."""
@@ -58,15 +58,16 @@ def audit(
     """Look up ambiguous requests and compare the ledger with the keys' usage.
 
     With `own_key`, only this run used the keys: what they spent and the ledger does not know is the cost of the
-    requests that are still ambiguous, and is divided among them.
+    requests that are still ambiguous, and is divided among them. The judge is looked up with its endpoint.
     """
+    panel, judge = appointed(teachers)
     path = Path(folder) / "ledger.sqlite"
     if not path.exists():
         raise exits.NothingToDo(f"{folder} has no run yet. Start one with: composer-hub replay run … --run {folder}")
     with Ledger(path) as ledger:
         return [
             _audit(ledger, base_url, group, own_key, environ, get or fetch)
-            for base_url, group in _endpoints(teachers).items()
+            for base_url, group in _endpoints([*panel, judge]).items()
         ]
 
 

@@ -14,6 +14,9 @@ The steps of a pilot and a share of the others (`audit`) are asked of every teac
 measured. A vote that only they asked for carries their share as its `inclusion`, so that a report can weight it:
 agreement among the answers that an order asked for is biased, because it asks the last teachers only where the first
 ones differ.
+
+Once a step's votes would make a pair, the judge (`ReplayOptions.judge`) is asked whether both actions have the same
+effect, and if it says no, once more with the actions in the other order.
 """
 
 from __future__ import annotations
@@ -22,18 +25,28 @@ import functools
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from composer_hub.money import to_usd
 from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.same_effect import (
+    BOTH_ORDERS,
+    JUDGED,
+    Ruling,
+    answer_in,
+    medoid,
+    question,
+    rulings,
+    subject_of,
+)
 from composer_hub.pairs.stats import wilson
 from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id, stable_share
 from composer_hub.replay import answers
-from composer_hub.replay.answers import TeacherAnswer
+from composer_hub.replay.answers import TeacherAnswer, text_in
 from composer_hub.replay.ledger import Question, Stored
 from composer_hub.replay.options import AUTO, ReplayOptions
 from composer_hub.replay.orders import Codes, canonical, has_pair, is_late, is_open, num_asked, num_next
-from composer_hub.replay.prompts import Prompts, expected_tokens
+from composer_hub.replay.prompts import Prompt, Prompts, alone, expected_tokens
 from composer_hub.replay.teachers import Teacher
 
 Same = Callable[[Step, Message, Message], bool]
@@ -57,7 +70,8 @@ class Ask:
     """One question of a lane."""
 
     step: Step
-    attempt: int = 0
+    attempt: int = 0  # of a question to the judge: in which order it sees the two actions
+    judged: Message | None = None  # the action that the judge compares with the student's
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +97,9 @@ class _State:
     worth: dict[int, bool] = field(default_factory=dict)  # answers so far -> whether one more is worth its price
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
     codes: Codes = ()  # of the outcomes so far
+    chosen: Message | None = None  # the action that a pair would prefer, by these codes
+    judge: str = ""  # why the judge is not asked
+    judged: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)  # (action, order) -> its answer
 
     @property
     def audited(self) -> bool:
@@ -103,6 +120,7 @@ class AuditTally:
     num_audited: int = 0  # of those, steps that the audit asked in full
     num_missed: int = 0  # of the audited steps, those with a pair
 
+    num_refused: int = 0  # would-be pairs whose effects the judge does not call different
     num_unfinished: int = 0  # steps that still have a question
     num_too_dear: int = 0  # steps at which a further pair was not worth its price
     full: Counter[tuple[tuple[str, ...], Codes]] = field(default_factory=Counter)
@@ -174,11 +192,23 @@ class TraceRounds:
         for state in self._states.values():
             for teacher in self._next(state):
                 lanes.setdefault(teacher.name, []).extend(self._asks(state, teacher))
+            if self.options.judge and (ask := self._about_pair(state)):
+                lanes.setdefault(self.options.judge.name, []).append(ask)
         return lanes
+
+    def prompt_of(self, ask: Ask) -> Prompt:
+        """Return the prompt of a question."""
+        if ask.judged:
+            return alone(question(self.trace, ask.step, ask.judged, ask.attempt))
+        return self.prompts.of(ask.step)
 
     def record(self, teacher: str, ask: Ask, outcome: AskOutcome) -> None:
         """Record the outcome of a question."""
-        self._states[ask.step.step_id].outcomes[teacher, ask.attempt] = outcome
+        state = self._states[ask.step.step_id]
+        if ask.judged:
+            state.judged[subject_of(ask.judged), ask.attempt] = outcome
+        else:
+            state.outcomes[teacher, ask.attempt] = outcome
 
     def ranks(self) -> dict[str, list[str]]:
         """Return the names of the teachers that may be asked about each step, cheapest first."""
@@ -203,7 +233,7 @@ class TraceRounds:
     def question(self, teacher: Teacher, ask: Ask) -> Question:
         """Return a question as the ledger knows it."""
         params = {**teacher.params, "max_tokens": teacher.max_tokens}
-        key = self.prompts.key(teacher.route, self.prompts.of(ask.step), params, ask.attempt)
+        key = self.prompts.key(teacher.route, self.prompt_of(ask), params, ask.attempt)
         return Question(key, teacher.name, self.trace.trace_id, ask.step.step_id, ask.attempt)
 
     def panel_of(self, step: Step) -> tuple[str, ...]:
@@ -242,14 +272,18 @@ class TraceRounds:
                 )
             for name, reason in state.excluded.items():
                 yield self._vote(state, self.teachers[name], 0, AskOutcome("not_asked"), excluded=reason)
+            yield from self._judgements(state)
 
     def tally(self) -> AuditTally:
         """Count the pairs, and those that the audit found after an early end."""
         tally = AuditTally(num_steps=len(self._states))
         for state in self._states.values():
-            codes, unfinished = self._codes(state), bool(self._next(state))
-            pair = has_pair(codes, self.options.agreement)
+            codes = self._codes(state)
+            unfinished = bool(self._next(state) or (self.options.judge and self._about_pair(state)))
+            refused = self._ruling(state).forbids
+            pair = has_pair(codes, self.options.agreement) and not refused
             tally.num_pairs += pair
+            tally.num_refused += refused
             tally.num_unfinished += unfinished
             tally.num_too_dear += False in state.worth.values()
             if state.audited and state.eligible and len(codes) == len(state.eligible):
@@ -267,7 +301,10 @@ class TraceRounds:
         excluded = {t.name: why for t in teachers if (why := self._exclusion(step, t, num_bytes))}
         eligible = tuple(teacher for teacher in teachers if teacher.name not in excluded)
         drawn = share_of(step.step_id, "audit") < self.options.audit
-        return _State(step, eligible, excluded, drawn, late=is_late(step.index, len(self.trace.steps)))
+        judge = self.options.judge
+        state = _State(step, eligible, excluded, drawn, late=is_late(step.index, len(self.trace.steps)))
+        state.judge = self._exclusion(step, judge, 0) if judge else ""
+        return state
 
     def _askable(self) -> Iterator[_State]:
         return (state for state in self._all.values() if state.eligible)
@@ -321,6 +358,7 @@ class TraceRounds:
         outcomes = state.first()
         asked = list(itertools.takewhile(lambda teacher: teacher.name in outcomes, state.eligible))
         if len(state.codes) != len(asked):
+            state.chosen = None
             actions: list[tuple[int, Message]] = []
             state.codes = tuple([self._code(state, outcomes[teacher.name], actions) for teacher in asked])
         return state.codes
@@ -342,6 +380,43 @@ class TraceRounds:
         # Only the first teacher is asked twice: its lane is warm, and one teacher is enough to measure the noise.
         twice = teacher is state.eligible[0] and share_of(state.step.step_id, "repeat") < self.options.repeat
         return [Ask(state.step), *([Ask(state.step, attempt=1)] if twice else [])]
+
+    # ------------------------------------------------------------------------------------------------- the judge
+
+    def _about_pair(self, state: _State) -> Ask | None:
+        """Return the next question to the judge, None if the step's votes make no pair or it has said enough."""
+        if state.judge or self._next(state) or (chosen := self._chosen(state)) is None:
+            return None
+        subject = subject_of(chosen)
+        answers = [state.judged[subject, order] for order in BOTH_ORDERS if (subject, order) in state.judged]
+        said_no = all(one.answer and answer_in(text_in(one.answer.message))[0] == "no" for one in answers)
+        return Ask(state.step, len(answers), chosen) if said_no and len(answers) < len(BOTH_ORDERS) else None
+
+    def _chosen(self, state: _State) -> Message | None:
+        """Return the action that a pair of this step would prefer over the student's."""
+        codes = self._codes(state)
+        if not has_pair(codes, self.options.agreement):
+            return None
+        if state.chosen is None:
+            best = max(set(codes) - {0}, key=codes.count)
+            firsts = zip(codes, state.eligible, strict=False)
+            answers = (state.outcomes[teacher.name, 0].answer for code, teacher in firsts if code == best)
+            actions = [answer.action for answer in answers if answer and answer.action]
+            state.chosen = actions[medoid(actions, range(len(actions)))]
+        return state.chosen
+
+    def _ruling(self, state: _State) -> Ruling:
+        chosen = self._chosen(state) if state.judged else None
+        return rulings(self._judgements(state)).get(subject_of(chosen), Ruling()) if chosen else Ruling()
+
+    def _judgements(self, state: _State) -> Iterator[Vote]:
+        """Yield the answers of the judge as votes that do not count."""
+        if judge := self.options.judge:
+            for (subject, order), outcome in state.judged.items():
+                vote = self._vote(state, judge, order, outcome, excluded="judge")
+                status = JUDGED if outcome.answer else outcome.status
+                name = stable_id(vote.vote_id, subject)
+                yield replace(vote, vote_id=name, status=status, normal_form=subject)
 
     def _vote(
         self,

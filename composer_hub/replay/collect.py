@@ -75,7 +75,8 @@ def collect(
     asked while the caller holds a vote. The first Ctrl-C waits for the calls in flight, the second does not.
     """
     options, report = options or ReplayOptions(), report or ReplayReport()
-    check_endpoints(teachers, options.own_endpoint)
+    asked = [*teachers, *([options.judge] if options.judge else [])]
+    check_endpoints(asked, options.own_endpoint)
 
     def todo() -> Iterator[TraceRounds]:
         for trace in map(functools.partial(checked, own_endpoint=options.own_endpoint), traces):
@@ -100,7 +101,7 @@ def collect(
         )
 
     loop = asyncio.new_event_loop()
-    stream = _asked(todo(), teachers, ledger, environ, make, report)
+    stream = _asked(todo(), asked, ledger, environ, make, report)
     with _runner(loop) as run:
         try:
             while True:

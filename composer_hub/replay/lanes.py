@@ -253,7 +253,7 @@ class Scheduler:
         """Bring the lane's next question to an outcome; return False if it was put off."""
         ask = lane.asks[lane.at]
         prompts, teacher = lane.rounds.prompts, lane.teacher
-        prompt = prompts.of(ask.step)
+        prompt = lane.rounds.prompt_of(ask)
         bound = prompts.bound_after(prompt, lane.counted)
         amount = teacher.price.worst_case(bound, teacher.max_tokens)
         try:
@@ -277,7 +277,8 @@ class Scheduler:
         self.progress.num_requests += 1
         self._on_the_wire += 1
         try:
-            reply = await pool.client.ask(ChatRequest(wire, lane.rounds.prompts.tools, lane.name))
+            tools = [] if ask.judged else lane.rounds.prompts.tools
+            reply = await pool.client.ask(ChatRequest(wire, tools, lane.name))
         except BaseException:
             self.ledger.fail(right.try_id, "interrupted", cost=None)
             raise

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from composer_hub import exits
 from composer_hub.pairs.policy import Policy
+from composer_hub.replay.teachers import Teacher
 
 ORDERS = ("cascade", "sequential", "all")
 AUTO = "auto"  # one teacher after the other, as long as a further pair is worth its price
@@ -22,6 +23,7 @@ class ReplayOptions:
     own_endpoint: bool = False  # send unredacted traces, to loopback addresses only
     patience_s: float = 0.0  # how long a server that cannot be reached is waited for
     max_usd_per_pair: float | None = None  # of `auto`; None: five times the median of the pairs so far
+    judge: Teacher | None = None  # is asked whether the two actions of a would-be pair have the same effect
 
     def __post_init__(self) -> None:
         if self.order not in (*ORDERS, AUTO):

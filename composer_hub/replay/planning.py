@@ -21,12 +21,13 @@ from composer_hub import exits
 from composer_hub.money import NANO, show_usd, to_usd
 from composer_hub.output import plural
 from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.same_effect import BOTH_ORDERS, question
 from composer_hub.records import Step, Trace
 from composer_hub.replay.cascade import Comparison, TraceRounds, share_of
 from composer_hub.replay.facts import CACHE_BLOCK, Facts, Habits, Places
 from composer_hub.replay.options import AUTO, ReplayOptions
 from composer_hub.replay.orders import Codes, has_pair, num_asked, num_next
-from composer_hub.replay.prompts import Prompts
+from composer_hub.replay.prompts import Prompts, alone
 from composer_hub.replay.purse import Estimate
 from composer_hub.replay.teachers import Teacher, unlisted_notes
 from composer_hub.replay.worth import after
@@ -39,6 +40,8 @@ NUM_DRAWS = 200  # of the pilot's steps, for a range
 RANGE = 0.05, 0.95
 DEAR = 5
 """Times the median price of the pairs so far, above which `auto` leaves a pair, unless the user names a price."""
+RULING_TOKENS = 80
+"""Tokens of a judge's answer, before it was asked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,43 @@ class TeacherShare:
         return self.expected(1.0) / self.num_steps if self.num_steps else 0.0
 
 
+@dataclass(slots=True)
+class JudgeShare:
+    """The part of a plan that falls to the judge, which is asked about would-be pairs only."""
+
+    teacher: Teacher
+    habits: Habits
+    num_steps: int = 0  # about which it may be asked
+    prompt_tokens: int = 0  # of a question about each of them
+
+    @property
+    def answer_tokens(self) -> int:
+        return round(self.habits.mean_output) if self.habits.answers else RULING_TOKENS
+
+    def expected(self, num_pairs: float) -> int:
+        """Return the cost of asking about pairs in both orders, in nano-dollars."""
+        tokens = self.prompt_tokens / self.num_steps if self.num_steps else 0
+        return round(num_pairs * len(BOTH_ORDERS) * self.teacher.price.cost(round(tokens), self.answer_tokens))
+
+    def as_row(self, num_pairs: float | None) -> dict[str, Any]:
+        """Return its row of `replay plan`; at worst every step is a would-be pair. None: nothing is known yet."""
+        price, worst = self.teacher.price, self.expected(self.num_steps)
+        return {
+            "teacher": self.teacher.name,
+            "family": self.teacher.family,
+            "steps": self.num_steps,
+            "expected_steps": None if num_pairs is None else round(num_pairs),
+            "prompt_tokens": self.prompt_tokens,
+            "answer_tokens": self.answer_tokens,
+            "worst_usd": to_usd(worst),
+            "uncached_usd": to_usd(worst),
+            "in_order_usd": to_usd(worst),
+            "pilot_usd": 0.0,
+            "expected_usd": None if num_pairs is None else to_usd(self.expected(num_pairs)),
+            "price_stamp": price.stamp,
+        }
+
+
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
     """What an order is expected to cost and find."""
@@ -124,6 +164,7 @@ class ReplayPlan:
     excluded: dict[str, int] = field(default_factory=dict)  # reason -> (step, teacher) pairs
     smallest_lane: int | None = None
     panels: Counter[tuple[str, ...]] = field(default_factory=Counter)  # teachers that may be asked -> steps
+    judge: JudgeShare | None = None
 
     @property
     def panel(self) -> list[Teacher]:
@@ -157,8 +198,10 @@ class ReplayPlan:
         return self._orders[name]
 
     def as_rows(self) -> list[dict[str, Any]]:
-        """Return one row per teacher, in dollars."""
-        shares = self.order(self.options.order).shares
+        """Return one row per teacher and one for the judge, in dollars."""
+        order = self.order(self.options.order)
+        shares = order.shares
+        judge = [self.judge.as_row(order.pairs if self.is_known else None)] if self.judge else []
         return [
             {
                 "teacher": part.teacher.name,
@@ -175,7 +218,7 @@ class ReplayPlan:
                 "price_stamp": part.teacher.price.stamp,
             }
             for part in self.teachers
-        ]
+        ] + judge
 
     def notes(self, cap: int) -> Iterator[str]:
         """Yield sentences about the plan under a cap."""
@@ -249,6 +292,8 @@ class ReplayPlan:
                 # Without the dear last teacher a trace may still give pairs, without the first ones never.
                 tokens = int(rounds.prompts.num_bytes(steps[-1]) / part.habits.bytes_per_token)
                 headroom = max(headroom, part.teacher.price.worst_case(tokens, part.teacher.max_tokens))
+        if self.judge and self.num_steps:
+            cost += self.judge.expected(self.order(self.options.order).pairs * len(names) / self.num_steps)
         return Estimate(cost, headroom)
 
     def question(self, rounds: TraceRounds, step: Step, teacher: Teacher) -> int:
@@ -268,21 +313,21 @@ class ReplayPlan:
     def _order(self, name: str) -> OrderPlan:
         lines = {panel: self.facts.lines_of(panel) for panel in self.panels}
         shares, pairs = self._play(name, lines)
-        cost = float(self._cost(shares))
+        cost = float(self._cost(shares) + self._judging(pairs))
         if self.is_known:
             costs, found = [cost], [pairs]
             for rng in map(random.Random, range(NUM_DRAWS)):
                 drawn = {panel: _drawn(of, rng) for panel, of in lines.items()}
                 their_shares, their_pairs = self._play(name, drawn)
-                costs.append(float(self._cost(their_shares)))
+                costs.append(float(self._cost(their_shares) + self._judging(their_pairs)))
                 found.append(their_pairs)
             return OrderPlan(name, shares, cost, pairs, _range(costs), _range(found), True)
         fewest = self._play(name, {panel: {(-1,) * len(panel): 1.0} for panel in self.panels})[0]
         most = self._play("sequential" if name == AUTO else name, {
             panel: {tuple(range(1, len(panel) + 1)): 1.0} for panel in self.panels
         })[0]  # fmt: skip
-        costs = [float(self._cost(fewest, LENGTHS[0])), float(self._cost(most, LENGTHS[1]))]
         num_steps = sum(count for panel, count in self.panels.items() if len(panel) >= self.options.agreement.min_agree)
+        costs = [float(self._cost(fewest, LENGTHS[0])), float(self._cost(most, LENGTHS[1]) + self._judging(num_steps))]
         return OrderPlan(name, shares, cost, pairs, (costs[0], costs[1]), (0.0, float(num_steps)), False)
 
     def _play(
@@ -326,6 +371,9 @@ class ReplayPlan:
         named = self.options.max_usd_per_pair
         limit = DEAR * price(()) if named is None else named * NANO
         return lambda codes, left: num_next(order, codes, left, policy) if price(codes) <= limit else 0
+
+    def _judging(self, num_pairs: float) -> int:
+        return self.judge.expected(num_pairs) if self.judge else 0
 
     def _cost(self, shares: Mapping[str, float], length: float = 1.0) -> int:
         return sum(part.expected(shares[part.teacher.name], length) for part in self.teachers)
@@ -383,6 +431,8 @@ def plan(
         answer = min(teacher.max_tokens, habits.mean_output) * rates.output + rates.request
         spent = known.spent.get(teacher.name, 0)
         result.teachers.append(TeacherShare(teacher, habits, spent, answer=round(answer / 1000)))
+    if judge := result.options.judge:
+        result.judge = JudgeShare(judge, known.of(judge.name))
     for trace in traces:
         result.num_traces += 1
         result.num_steps += len(trace.steps)
@@ -398,6 +448,13 @@ def _plan_trace(result: ReplayPlan, rounds: TraceRounds) -> None:
     result.askable[rounds.trace.trace_id] = rounds.num_askable
     result.num_late += rounds.num_late
     paid = rounds.pilot_ids
+    if result.judge:
+        for step in rounds.trace.steps:
+            if ranks.get(step.step_id):
+                # The teachers' action is not known; it is about as long as the student's.
+                prompt = alone(question(rounds.trace, step, rounds.trace.messages[step.action], 0))
+                result.judge.num_steps += 1
+                result.judge.prompt_tokens += int(prompt.num_bytes / result.judge.habits.bytes_per_token) + 1
     for part in result.teachers:
         steps = [step for step in rounds.trace.steps if part.teacher.name in ranks.get(step.step_id, ())]
         if not steps:

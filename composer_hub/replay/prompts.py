@@ -37,7 +37,7 @@ class Prompt:
     """The messages before a step, with their size and digest."""
 
     chat: list[dict[str, Any]]
-    positions: tuple[int, ...]  # of each chat message in the trace
+    positions: tuple[int, ...]  # of each chat message in the trace; below 0 for one that is not in it
     bound: int  # tokens, at most, tools included
     num_bytes: int
     digest: bytes
@@ -130,6 +130,14 @@ def _piece(message: Message, index: int) -> _Piece:
     )
     bound = longest + MESSAGE_MARKERS + TOOL_MARKERS * len(message.tool_calls)
     return _Piece([chat], bound, len(data), hashlib.sha256(data).digest())
+
+
+def alone(message: Message) -> Prompt:
+    """Return the prompt of one message, outside of any trace."""
+    piece = _piece(message, 0)
+    # No other prompt begins with this one, so no count of the endpoint bounds it.
+    place = -1 - int.from_bytes(piece.digest[:8], "big")
+    return Prompt(piece.chat, (place,), piece.bound + TEMPLATE_PREAMBLE, piece.num_bytes, piece.digest)
 
 
 def marked(chat: Sequence[dict[str, Any]], also: int = 0) -> list[dict[str, Any]]:

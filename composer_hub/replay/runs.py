@@ -65,6 +65,7 @@ class ReplaySummary:
             "traces": self.progress.num_traces,
             "steps": self.tally.num_steps,
             "pairs": self.tally.num_pairs,
+            "refused_by_judge": self.tally.num_refused,
             "requests": self.progress.num_requests,
             "cached_share": round(self.progress.cached_share, 4),
             "settled_usd": to_usd(self.budget.settled),
@@ -172,7 +173,7 @@ def pilot(
         num_steps = before.pilot if before and before.pilot else num_steps
         where = places(planned.askable, num_steps)
         asking = dataclasses.replace(
-            planned, pilot=where, options=dataclasses.replace(options, order="all", audit=0.0, repeat=0.0)
+            planned, pilot=where, options=dataclasses.replace(options, order="all", audit=0.0, repeat=0.0, judge=None)
         )
         report, votes, stopped = ReplayReport(), list[Vote](), None
         _save_poll(folder, planned, before, pilot=num_steps)
@@ -205,8 +206,9 @@ def _opened(
 ) -> Iterator[tuple[Poll | None, ReplayPlan, Ledger]]:
     """Give the poll before, the plan and the ledger of a folder, once nothing speaks against asking."""
     cap = cap_of(max_usd)
-    check_endpoints(teachers, options.own_endpoint)
-    if unlisted := next((teacher.unlisted for teacher in teachers if teacher.unlisted), ""):
+    everyone = [*teachers, *([options.judge] if options.judge else [])]
+    check_endpoints(everyone, options.own_endpoint)
+    if unlisted := next((teacher.unlisted for teacher in everyone if teacher.unlisted), ""):
         raise TeacherError(unlisted)  # terms and context lengths are unknown
     before, planned = prepare(traces, teachers, options, folder)
     planned.check(cap)
@@ -214,9 +216,9 @@ def _opened(
     with Ledger(folder / LEDGER_FILE, cap=cap, change_cap=change_cap) as ledger:
         if before and not buy_again:
             _check_settings(before, planned.panel, ledger)
-        for note in price_changes(ledger, teachers):
+        for note in price_changes(ledger, everyone):
             on_note(note)
-        note_usage(teachers, ledger, environ)
+        note_usage(everyone, ledger, environ)
         yield before, planned, ledger
 
 
@@ -284,6 +286,7 @@ def _save_poll(
         counts or (before.counts if before else None),
         pilot or (before.pilot if before else 0),
         limit / NANO if limit is not None and limit < math.inf else options.max_usd_per_pair,
+        _panel_teacher(options.judge) if options.judge else None,
     ).write(folder)
 
 

@@ -25,6 +25,8 @@ from composer_hub.named_files import text_of
 from composer_hub.replay import prices, terms
 from composer_hub.replay.providers import SERVER, Provider, TeacherError, parse_address
 
+JUDGE = "judge"  # the name of the teacher that is asked about would-be pairs and never votes
+
 ListModels = Callable[[str, str], Sequence[Mapping[str, Any]]]
 """(base URL, key) -> the entries of the endpoint's `/models` list."""
 
@@ -97,6 +99,7 @@ def find_teachers(
     accepted: Collection[str] = (),
     max_tokens: int | None = None,
     planning: bool = False,
+    judge: str = "",
     list_models: ListModels | None = None,
     environ: Mapping[str, str] = os.environ,
 ) -> list[Teacher]:
@@ -104,11 +107,14 @@ def find_teachers(
 
     Each endpoint is asked for its list of models. `given_prices` are `name=in/out[/cached[/write]]` in dollars per
     million tokens, `accepted` the names of teachers whose terms the user has accepted. Teachers for `planning` need no
-    key, and no list if their price is known without it; they cannot be asked.
+    key, and no list if their price is known without it; they cannot be asked. The teacher at the address `judge` is
+    called so.
     """
     specs = read_file(file) if file else parse_names(addresses if isinstance(addresses, str) else ",".join(addresses))
     if max_tokens:
         specs = [{**spec, "max_tokens": max_tokens} for spec in specs]
+    if judge:
+        specs = [*specs, {"at": judge, "name": JUDGE}]
     given = prices.parse_given(given_prices, today=date.today().isoformat())
     return resolve(
         specs,
@@ -118,6 +124,16 @@ def find_teachers(
         planning=planning,
         environ=environ,
     )
+
+
+def appointed(teachers: Sequence[Teacher]) -> tuple[list[Teacher], Teacher]:
+    """Return the panel and its judge: the teacher called `judge`, else the cheapest one in a second role."""
+    panel = [teacher for teacher in teachers if teacher.name != JUDGE]
+    if not panel:
+        raise TeacherError("The judge votes on nothing alone. Name teachers, too.")
+    judge = next((teacher for teacher in teachers if teacher.name == JUDGE), panel[0])
+    # Its prompts share no beginning, so that a mark would be paid and never read.
+    return panel, dataclasses.replace(judge, name=JUDGE, cache_marks=False)
 
 
 def parse_names(names: str) -> list[dict[str, Any]]:

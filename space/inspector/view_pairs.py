@@ -121,6 +121,7 @@ _CHOICES = (
 _FLAGS = (
     ("agree", "Agreement", "unanimous", "disputed"),
     ("after_error", "After an error", "yes", "no"),
+    ("judged", "Judged to differ in effect", "yes", "no"),
     ("same_family", "Student's own family voted", "yes", "no"),
     ("scripted", "Scripted teachers", "only", "hide"),
 )
@@ -222,6 +223,7 @@ def _head(pair: Row, light: Row, place: Place, hidden: bool) -> Html:
         ("student", student),
         ("chosen answer by", pair["chosen_teacher"]),
         ("cost of the votes", usd(pair["cost_usd"])),
+        ("judge", pair.get("judge_reason")),
     ]
     link = h("a", pair["pair_id"], href=address(only(place), pair=pair["pair_id"]), cls="id", title="Link to this pair")
     labels = [

@@ -6,7 +6,7 @@ const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const body = document.body;
 const ITEM = body.dataset.parameter;
-const FILTERS = ["q", "hint_q", "review", "agree", "error_kind", "after_error", "teacher", "family", "same_family", "scripted",
+const FILTERS = ["q", "hint_q", "review", "agree", "error_kind", "after_error", "judged", "teacher", "family", "same_family", "scripted",
   "model", "repository", "tool", "split", "min_cost", "max_cost", "kind", "blame", "writer"];
 let place = new URLSearchParams(location.search);
 

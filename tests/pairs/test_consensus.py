@@ -67,7 +67,7 @@ def test_two_of_three_that_agree_on_the_effect_make_a_pair(judge: Make) -> None:
         (LS, [READ, GREP, RM], "no_consensus"),
         (LS, [READ, READ, GREP, GREP], "no_consensus"),
         (READ, [("Read", {"file_path": "a.py", "offset": 9})] * 2, "too_close_to_student"),
-        (("Bash", {"command": "cat a.py"}), [READ, READ_TOO], "agrees_with_student"),
+        (("Bash", {"command": "cat a.py"}), [READ, READ_TOO], "too_close_to_student"),
         (("Bash", {"command": "head -20 a.py"}), [READ, READ_TOO], "too_close_to_student"),
         ("I am done.", [READ, READ], "student_text_only"),
         (("Bash", "{broken"), [READ, READ], "student_invalid_args"),

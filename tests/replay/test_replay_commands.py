@@ -60,7 +60,7 @@ def test_a_pilot_a_run_their_plan_and_status_agree_and_the_same_run_costs_nothin
     assert [row["order"] for row in planned["orders"]] == ["auto", "all", "sequential", "cascade"]
     assert all(row["expected_usd"] is None for row in planned["orders"])
     assert planned["order"] == "auto"
-    assert [row["teacher"] for row in planned["teachers"]] == ["small", "medium", "large"]
+    assert [row["teacher"] for row in planned["teachers"]] == ["small", "medium", "large", "judge"]
     assert all(row["uncached_usd"] <= row["worst_usd"] for row in planned["teachers"])
     assert call("replay", "plan", *common, "--pilot") == exits.USAGE
     assert "--run FOLDER" in capsys.readouterr().err
@@ -85,7 +85,7 @@ def test_a_pilot_a_run_their_plan_and_status_agree_and_the_same_run_costs_nothin
     votes = recorded(folder)
     assert first["votes"] == len(votes) > 18
     assert first["notes"] == ["Order auto; teachers in turn: small, medium, large."] or first["too_dear_steps"]
-    assert {vote.status for vote in votes} == {"voted"}
+    assert {(vote.status, vote.teacher == "judge") for vote in votes} == {("voted", False), ("judged", True)}
     assert {vote.inclusion for vote in votes} > {1.0}  # only the pilot asked for some
     assert first["settled_usd"] == pytest.approx(teachers.billed / 1e9)
     assert max(times for bill in teachers.bills.values() for times in bill.keys.values()) <= 2  # asked twice
@@ -115,7 +115,8 @@ def test_the_file_of_teachers_init_gives_a_plan_without_keys_and_network(
     common = ["--traces-file", traces, "--teachers-file", file, "--max-usd", 1]
     assert call("replay", "plan", *common, "--format", "json") == exits.DONE
     planned = json.loads(capsys.readouterr().out)
-    assert len(planned["teachers"]) == 3
+    assert [row["teacher"] for row in planned["teachers"]].count("judge") == 1
+    assert len(planned["teachers"]) == 4
     assert all(row["in_order_usd"] > 0 and "table" in row["price_stamp"] for row in planned["teachers"])
     for address in ("https://router.huggingface.co/v1", "https://openrouter.ai/api/v1"):
         assert any(note.startswith(f"{address} cannot be reached") for note in planned["notes"])

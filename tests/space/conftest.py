@@ -55,6 +55,7 @@ class Published:
 LIGHT = (
     "trace_id", "index", "num_steps", "num_agree", "num_votes", "teachers", "families", "chosen_teacher",
     "source_model", "source_family", "error_kind", "after_error", "resolved", "cost_usd", "repository",
+    "judged",
 )  # fmt: skip
 
 

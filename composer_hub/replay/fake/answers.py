@@ -13,7 +13,7 @@ from typing import Any
 from starlette.responses import HTMLResponse, JSONResponse, Response
 
 from composer_hub.records import canonical_json
-from composer_hub.replay.fake.scripts import Action, Oracle, ScriptedTeacher, act
+from composer_hub.replay.fake.scripts import Action, Labels, Oracle, ScriptedTeacher, act
 
 REFUSALS: Mapping[str, tuple[int, dict[str, str], Any]] = {
     "429": (429, {"retry-after": "0.02"}, "slow down"),
@@ -59,9 +59,11 @@ class FakeAnswer:
     finish: str
 
 
-def answer_to(teacher: ScriptedTeacher, body: Mapping[str, Any], oracle: Oracle, fault: str, draw: int) -> FakeAnswer:
+def answer_to(
+    teacher: ScriptedTeacher, body: Mapping[str, Any], oracle: Oracle, fault: str, draw: int, labels: Labels
+) -> FakeAnswer:
     """Return the teacher's answer, spoilt by the fault."""
-    action: Action = act(teacher, body["messages"], body.get("tools") or [], oracle, draw)
+    action: Action = act(teacher, body["messages"], body.get("tools") or [], oracle, draw, labels)
     if fault in ("text_only", "refusal", "length"):
         action = "I would rather not." if fault == "refusal" else "Let me think about it."
     if fault == "unknown_tool":

@@ -7,6 +7,8 @@ as real models do.
 The oracle knows the right action. At a step with an error it is the call that later worked, at any other step the
 student's own calls. Without an oracle, a teacher looks at the prompt alone: after an error it lists the folder that the
 failing call was about, otherwise it takes the next plain step.
+
+Asked as a judge, each of them says what the labels of the server say.
 """
 
 from __future__ import annotations
@@ -15,10 +17,12 @@ import hashlib
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from composer_hub.money import TokenPrice
 from composer_hub.pairs.prompts import paired
+from composer_hub.pairs.same_effect import PROMPT
 from composer_hub.records import ToolCall, Trace, canonical_json, stable_share
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.prompts import Prompts
@@ -90,14 +94,33 @@ def digest_of(chat: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(canonical_json(plain).encode("utf-8", "replace")).hexdigest()
 
 
+Labels = Mapping[frozenset[str], str]
+"""The two actions of a would-be pair, as `same_effect.sides` shows them -> what a judge must say."""
+
+_SIDE = re.compile(r"<<<action [12] (\w+)\n(.*?)\naction [12] \1>>>", re.DOTALL)
+
+
+def rule(chat: Sequence[Mapping[str, Any]], labels: Labels) -> str:
+    """Return the answer to a judge's question, "" if the chat is none; without a label, other texts differ."""
+    text = _text(chat[-1].get("content")) if chat else ""
+    if len(chat) != 1 or not text.startswith(PROMPT):
+        return ""
+    sides = frozenset(side for _, side in _SIDE.findall(text))
+    same = labels.get(sides, "yes" if len(sides) == 1 else "no")
+    return canonical_json({"same": same, "why": "A script says so."})
+
+
 def act(
     teacher: ScriptedTeacher,
     chat: Sequence[Mapping[str, Any]],
     tools: Sequence[Mapping[str, Any]],
     oracle: Oracle,
     draw: int = 0,
+    labels: Labels = MappingProxyType({}),
 ) -> Action:
     """Return the next action of a teacher; another `draw` is another sample for the same prompt."""
+    if said := rule(chat, labels):
+        return said
     digest = digest_of(chat)
     right = oracle.get(digest) or _sensible(chat, tools)
     if _chance(teacher.name, digest, "right", draw) < teacher.accuracy:

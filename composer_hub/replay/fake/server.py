@@ -32,7 +32,7 @@ from composer_hub import exits
 from composer_hub.money import NANO, PICO_PER_NANO
 from composer_hub.records import canonical_json
 from composer_hub.replay.fake.answers import REFUSALS, Dropped, FakeAnswer, answer_to, refuse, respond
-from composer_hub.replay.fake.scripts import SCRIPTED, Oracle, ScriptedTeacher
+from composer_hub.replay.fake.scripts import SCRIPTED, Labels, Oracle, ScriptedTeacher
 
 BLOCK = 128
 BYTES_PER_TOKEN = 4
@@ -70,6 +70,7 @@ class TeacherServer:
         teachers: Sequence[ScriptedTeacher] = SCRIPTED,
         *,
         oracle: Oracle | None = None,
+        labels: Labels | None = None,
         faults: Mapping[str, float] | None = None,
         seed: int = 0,
         api_key: str = "",
@@ -80,6 +81,7 @@ class TeacherServer:
     ) -> None:
         self.teachers = {teacher.name: teacher for teacher in teachers}
         self.oracle: Oracle = oracle or {}
+        self.labels: Labels = labels or {}
         self.rates, self.api_key, self.tells_cost = dict(faults or {}), api_key, tells_cost
         self.min_cached_tokens, self.backends, self.clock = min_cached_tokens, backends, clock
         self.queued: deque[str] = deque()
@@ -171,7 +173,7 @@ class TeacherServer:
         latency = teacher.latency_s + (0.2 if fault == "slow" else 0.0)
         if latency:
             await asyncio.sleep(latency)
-        answer = answer_to(teacher, body, self.oracle, fault, draw=self._draws(teacher, counted.digest))
+        answer = answer_to(teacher, body, self.oracle, fault, self._draws(teacher, counted.digest), self.labels)
         before = self.billed
         usage = self._charge(teacher, counted, answer, fault, int(body.get("max_tokens") or 4096))
         self._remember(teacher, counted)
