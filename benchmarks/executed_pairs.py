@@ -45,6 +45,8 @@ def main() -> None:
                 pairs.append(pair(trace, number, chosen, rejected))
                 wanted.append(verdict)
         print(json.dumps({"tasks": len(made.tasks), "with_oracle": len(made.oracles), "pairs": len(pairs)}))
+        if not pairs:
+            raise SystemExit(f"{options.package} gave no task.")
         for name in ("with the oracles", "without them"):
             shelf = shelf if name == "with the oracles" else dataclasses.replace(shelf, oracles={})
             begun = time.monotonic()

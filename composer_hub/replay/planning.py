@@ -13,7 +13,7 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -23,7 +23,7 @@ from composer_hub.output import plural
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.same_effect import BOTH_ORDERS, question
 from composer_hub.records import Step, Trace
-from composer_hub.replay.cascade import Comparison, TraceRounds, share_of
+from composer_hub.replay.cascade import Compare, Comparison, TraceRounds, share_of
 from composer_hub.replay.facts import CACHE_BLOCK, Facts, Habits, Places
 from composer_hub.replay.options import AUTO, ReplayOptions
 from composer_hub.replay.orders import Codes, has_pair, num_asked, num_next
@@ -271,7 +271,7 @@ class ReplayPlan:
                 f"needs {show_usd(self.smallest_lane)}. Raise it, take a cheaper teacher, or a smaller --max-tokens."
             )
 
-    def rounds(self, trace: Trace, compare: Any) -> TraceRounds:
+    def rounds(self, trace: Trace, compare: Compare) -> TraceRounds:
         """Return the rounds of a trace under this plan."""
         in_full = self.pilot.get(trace.trace_id, ())
         return TraceRounds(trace, self.panel, self.options, compare, in_full=in_full, pilot_share=self.pilot_share)
@@ -355,7 +355,7 @@ class ReplayPlan:
             for part in self.teachers
         }, pairs
 
-    def _next_of(self, order: str, panel: tuple[str, ...], *, late: bool) -> Any:
+    def _next_of(self, order: str, panel: tuple[str, ...], *, late: bool) -> Callable[[Codes, int], int]:
         """Return the rule by which an order asks, for a step of mean price."""
         policy = self.options.agreement
         if order != AUTO:
