@@ -437,6 +437,12 @@ def _ratio(one: str, other: str) -> float:
     return SequenceMatcher(None, one[:2000], other[:2000], autojunk=False).ratio()
 
 
+def missed_texts(context: SiteContext) -> list[str]:
+    """Return the texts that an edit did not find: those that the message quotes, or else all that it replaces."""
+    quoted = re.search(r"expected lines in [^\n]+:\n([\s\S]+)", context.answer)
+    return [quoted[1]] if quoted else old_texts_of(context.call) if context.call else []
+
+
 def old_texts_of(call: ToolCall) -> list[str]:
     """Return the texts that an edit replaces: arguments named old…, or the old lines of each hunk of a patch."""
     found = [text for key, text in _texts(call.arguments) if "old" in key.lower() or key == "search"]

@@ -9,7 +9,8 @@ the third equal call. The model is to blame only if the tool's own message or th
 - A later call of the same aim differs just in the part that the message complains about, and works
   (`corrections.py`).
 
-Neither counts if the wrong words are not the model's: the user, the system or a document that it read named them.
+Neither counts if the wrong words are not the model's: the user, the system or a document that it read named them, or
+the file had the text of the edit when it was read.
 A failure without a proof is `unknown`. It remains an error, but nobody learns from it and no hint is written.
 """
 
@@ -22,7 +23,7 @@ from dataclasses import dataclass
 
 from composer_hub.actions.action import Action, Actions, actions_of
 from composer_hub.errors.context import SiteContext, context_of
-from composer_hub.errors.corrections import complaint_of, correction_of, offered
+from composer_hub.errors.corrections import complaint_of, correction_of, missed_texts, offered
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.sites import site_of, site_of_action, site_of_reply, site_without_result
@@ -35,6 +36,7 @@ MIN_REPEATS = 3  # the third time in a row is a pattern
 _DISPLAY = "display_log"
 
 MAX_CHARS = 200_000  # of each message
+MAX_LINES = 200  # of a text that an edit looks for
 NAMES = frozenset(("tool_not_found", "path_not_found", "command_not_found", "usage_error", "vcs_error"))
 """Kinds whose message names the wrong words: that of an edit names its file."""
 
@@ -224,6 +226,12 @@ class Instructions:
         whole = re.compile(rf"(?<![\w/.~-]){re.escape(word)}(?![\w/-]|\.\w)")
         return any(word in text and whole.search(text) for index, text in self.texts if index < before)
 
+    def show(self, text: str, step: Step) -> bool:
+        """Tell whether one message of a prompt shows every line of a text."""
+        lines = [line.strip() for line in text.split("\n") if line.strip()][:MAX_LINES]
+        shown = (self.trace.messages[at] for start, stop in step.prompt for at in range(start, stop))
+        return any(all(line in one.content for line in lines) for one in shown if lines and one.role == "tool")
+
     def _read(self) -> Iterator[tuple[int, str]]:
         documents = {action.index for step in self.actions for action in step if _is_document(action.call)}
         results = {index for step in self.trace.steps for index in step.results}
@@ -243,13 +251,23 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
     site = context.site
     if site.blame not in ("model", "unknown") or context.call is None or context.step is None:
         return site.blame
+    if site.blame == "unknown" and KINDS.get(site.kind) == "model":
+        return "unknown"  # the message leaves it open, and no later call can tell
+    if site.kind == "edit_no_match" and any(instructions.show(text, context.step) for text in missed_texts(context)):
+        return "unknown"  # the file had this text when the model read it: somebody changed it
     words = [word for word in complaint_of(context) if site.kind in NAMES and not _is_bare_name(word, site.kind)]
     cwd = instructions.trace.cwd.rstrip("/") + "/"
     spellings = {spelling for word in words for spelling in (word, word.removeprefix(cwd))}
-    is_validated = site.blame == "model" or (site.kind == "usage_error" and bool(words)) or bool(offered(context))
-    is_proven = is_validated or correction_of(context) is not None
+    is_refused = site.kind == "usage_error" and any(_is_of_a_tool(word, context.call) for word in words)
+    is_proven = site.blame == "model" or is_refused or bool(offered(context)) or correction_of(context) is not None
     is_given = is_proven and any(instructions.name(spelling, context.step.action) for spelling in spellings)
     return "model" if is_proven and not is_given else "unknown"
+
+
+def _is_of_a_tool(word: str, call: ToolCall) -> bool:
+    """Tell whether a word was for an installed program: one that is run by its path is the project's own."""
+    programs = (one for one in Action(call, None).commands if "/" not in one.words[0])
+    return any(word in part for one in programs for part in one.words[1:])
 
 
 def _is_bare_name(word: str, kind: str) -> bool:

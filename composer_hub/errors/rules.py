@@ -105,8 +105,9 @@ def lines_with(marks: Sequence[str], text: str) -> list[str]:
 
 
 def rule(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, **more: object) -> ErrorRule:
-    """Return a rule whose blame is that of its kind; `.` also meets a line end."""
-    return ErrorRule(rule_id, kind, KINDS[kind], confidence, re.compile(pattern, re.DOTALL), **more)  # type: ignore[arg-type]
+    """Return a rule whose blame is that of its kind, if no other is given; `.` also meets a line end."""
+    blame = str(more.pop("blame", KINDS[kind]))
+    return ErrorRule(rule_id, kind, blame, confidence, re.compile(pattern, re.DOTALL), **more)  # type: ignore[arg-type]
 
 
 EVERYWHERE = frozenset(
@@ -134,8 +135,8 @@ def unwrapped(text: str) -> str:
     return head[match.end() if match else 0 :][:HEAD_CHARS]
 
 
-def _file(rule_id: str, kind: str, pattern: str, confidence: float = 0.95) -> ErrorRule:
-    return rule(rule_id, kind, pattern, confidence, families="file")
+def _file(rule_id: str, kind: str, pattern: str, confidence: float = 0.95, **more: object) -> ErrorRule:
+    return rule(rule_id, kind, pattern, confidence, families="file", **more)
 
 
 def _shell(
@@ -215,7 +216,7 @@ _EDITS = (
     _file("edit.same_strings", "edit_noop", r"No changes to make: ", 0.99),
     rule("edit.syntax", "edit_syntax_rejected", r"\[?Your proposed edit has introduced new syntax error", 0.99),
     _file("edit.not_read", "stale_read", r"File has not been read yet", 0.99),
-    _file("edit.modified_since", "stale_read", r"File (?:has been modified|content has changed) since", 0.99),
+    _file("edit.modified_since", "stale_read", r"File (?:has been modified|content has changed) since", 0.99, blame="unknown"),  # by whom?
     _file("edit.must_read", "stale_read", r"You must read (?:the )?file .{0,300} before (?:overwriting|editing|writing)", 0.97),
 )  # fmt: skip
 

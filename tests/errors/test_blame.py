@@ -53,6 +53,11 @@ VALIDATED = [
     ("gh pr list --json number,checks", 'Unknown JSON field: "checks"', "model"),
     ("make all", "make: *** No rule to make target 'vendor'", "unknown"),  # a rule of the project wants it
     ("agent", "usage: agent <subcommand> [args]", "unknown"),  # a look
+    (
+        "go build -o /tmp/app . && /tmp/app frob",
+        'Error: unknown command "frob" for "app"',
+        "unknown",
+    ),  # its own program
 ]
 
 
@@ -92,3 +97,31 @@ def test_the_file_of_an_edit_may_be_named() -> None:
     edit = {"file_path": "/w/docs/plan.md", "old_string": "a", "new_string": "b"}
     missed = ("Edit", edit, "String to replace not found in file.\nString: a", flag(is_error=True))
     assert after("Change docs/plan.md.", missed).blame == "model"
+
+
+READ = ("Read", {"file_path": "/w/a.py"}, "     1\tdef f():\n     2\t    return 1", flag(is_error=False))
+
+
+@pytest.mark.parametrize(("old", "blame"), [
+    ("def f():\n    return 1", "unknown"),  # the file had it when it was read: somebody changed it
+    ("def f():\n    return 2", "model"),
+])  # fmt: skip
+def test_a_text_that_the_file_had_when_it_was_read_is_not_the_models(old: str, blame: str) -> None:
+    edit = {"file_path": "/w/a.py", "old_string": old, "new_string": "x"}
+    missed = ("Edit", edit, f"String to replace not found in file.\nString: {old}", flag(is_error=True))
+    assert [site.blame for site in sites(READ, missed)] == [blame]
+
+
+def test_a_patch_is_compared_by_the_lines_that_its_message_quotes() -> None:
+    patch = "*** Begin Patch\n*** Update File: /w/a.py\n@@\n def f():\n-    return 1\n+    return 2\n*** End Patch"
+    for lines, blame in (("def f():\n    return 1", "unknown"), ("def f():\n    return 3", "model")):
+        words = f"apply_patch verification failed: Failed to find expected lines in /w/a.py:\n{lines}"
+        missed = ("apply_patch", {"input": patch}, words, flag(is_error=True))
+        assert [site.blame for site in sites(READ, missed)] == [blame]
+
+
+def test_who_changed_a_file_since_it_was_read_is_unknown() -> None:
+    words = "File has been modified since read, either by the user or by a linter."
+    edit = ("Edit", {"file_path": "/w/a.py", "old_string": "a", "new_string": "b"}, words, flag(is_error=True))
+    worked = (*edit[:2], "done", flag(is_error=False))
+    assert [site.blame for site in sites(edit, READ, worked)] == ["unknown"]
