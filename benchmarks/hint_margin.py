@@ -102,7 +102,8 @@ def measured(
     from transformers.cache_utils import DynamicCache
 
     tokenizer = AutoTokenizer.from_pretrained(model_path)
-    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=torch.bfloat16).eval()
+    dtype = torch.bfloat16 if torch.cuda.is_available() else torch.float32  # few processors have the former
+    model = AutoModelForCausalLM.from_pretrained(model_path, dtype=dtype).eval()
 
     def ids_of(text: str) -> list[int]:
         return list(tokenizer(text, add_special_tokens=False)["input_ids"])

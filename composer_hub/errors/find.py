@@ -218,6 +218,7 @@ class Instructions:
     def __init__(self, trace: Trace, actions: Actions) -> None:
         self.trace, self.actions = trace, actions
         self.texts: list[tuple[int, str]] | None = None  # only a failure asks for them
+        self.failed = {site.call_id for step in trace.steps for site in step.error_sites if site.call_id}
 
     def name(self, word: str, before: int) -> bool:
         """Tell whether a message before an action names a word."""
@@ -227,10 +228,12 @@ class Instructions:
         return any(word in text and whole.search(text) for index, text in self.texts if index < before)
 
     def show(self, text: str, step: Step) -> bool:
-        """Tell whether one message of a prompt shows every line of a text."""
-        lines = [line.strip() for line in text.split("\n") if line.strip()][:MAX_LINES]
-        shown = (self.trace.messages[at] for start, stop in step.prompt for at in range(start, stop))
-        return any(all(line in one.content for line in lines) for one in shown if lines and one.role == "tool")
+        """Tell whether one result in a prompt shows every line of a text, perhaps behind their numbers."""
+        lines = [f"{line.strip()}\n" for line in text.split("\n") if line.strip()][:MAX_LINES]
+        read = (self.trace.messages[at] for start, stop in step.prompt for at in range(start, stop))
+        # A failed edit quotes what it looked for.
+        shown = (one for one in read if one.role == "tool" and one.tool_call_id not in self.failed)
+        return any(all(line in f"{one.content}\n" for line in lines) for one in shown if lines)
 
     def _read(self) -> Iterator[tuple[int, str]]:
         documents = {action.index for step in self.actions for action in step if _is_document(action.call)}

@@ -110,6 +110,7 @@ def test_a_text_that_the_file_had_when_it_was_read_is_not_the_models(old: str, b
     edit = {"file_path": "/w/a.py", "old_string": old, "new_string": "x"}
     missed = ("Edit", edit, f"String to replace not found in file.\nString: {old}", flag(is_error=True))
     assert [site.blame for site in sites(READ, missed)] == [blame]
+    assert [site.blame for site in sites(missed, missed)] == ["model", "model"]  # the failed edit quotes it
 
 
 def test_a_patch_is_compared_by_the_lines_that_its_message_quotes() -> None:
