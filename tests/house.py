@@ -91,9 +91,10 @@ def sources() -> tuple[Source, ...]:
 
 
 def pages() -> list[str]:
-    """Return the Markdown of the project, without the page that this module writes."""
+    """Return the Markdown that people write, without the pages that are made from the code."""
     paths = [*sorted((ROOT / "docs").rglob("*.md")), *sorted(ROOT.glob("*.md"))]
-    return [path.read_text(encoding="utf-8") for path in paths if path != PAGE]
+    made = {PAGE, *(ROOT / "docs" / "reference").glob("*.md")}
+    return [path.read_text(encoding="utf-8") for path in paths if path not in made]
 
 
 def own_imports_in_functions() -> int:
