@@ -33,12 +33,14 @@ from composer_hub.redact import Redactor, judge_model
 from composer_hub.redact.atoms import Atoms, atoms_of
 from composer_hub.redact.judge_model import (
     GATE,
+    NUM_TOLD,
     SIZE,
     Model,
     Rows,
     Trees,
     cued,
     gate_features,
+    judged,
     rows_of,
     stacked,
     texts_of,
@@ -46,14 +48,15 @@ from composer_hub.redact.judge_model import (
 
 HERE = Path(__file__).parents[2]
 WEIGHTS = HERE / "composer_hub" / "redact" / "data" / "judge.npz"
-AUTHORS = ("sessions", "sessions2", "sessions3", "sessions4", "sessions5", "sessions6")
+AUTHORS = ("sessions", *(f"sessions{number}" for number in range(2, 9)))
+DEFAULT = 0.0
 THRESHOLDS = (0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 ORDINARY, SECRET, PERSONAL, LOOK_ALIKE, UNKNOWN = range(5)
 MAX_OF_HARNESS, MAX_OF_SESSION = 1_500_000, 150_000
 """Characters of ordinary sessions that are read."""
 _NUM_INNER = 4
 _MIN_CUED = 3
-PASSED = 0.05
+PASSED = 0.08
 """Share of atoms that pass the gate."""
 
 
@@ -164,7 +167,7 @@ def _beginning(messages: Sequence[Message]) -> Iterator[Message]:
 
 def taken_by_rules(trace: Trace) -> frozenset[str]:
     """Return what the rules take from ordinary text: nobody has read it, so it is neither private nor ordinary."""
-    redactor = Redactor(b"judge", max_samples=1_000_000)
+    redactor = Redactor(b"judge", max_samples=1_000_000, judge=None)
     redactor.trace(trace)
     return frozenset(sample.value for sample in redactor.samples.values())
 
@@ -337,12 +340,15 @@ def fit(readings: Sequence[Reading]) -> Model:
     names = sorted(set(table.groups))
     random.Random(3).shuffle(names)
     inner = np.array([names.index(group) % _NUM_INNER for group in table.groups])
-    numbers = np.zeros((len(table.labels), 10 + table.rows[0][2].numbers.shape[1]), np.float32)
+    numbers = np.zeros((len(table.labels), 10 + table.rows[0][2].numbers.shape[1] + NUM_TOLD), np.float32)
+    numbers[:, :2] = -20
     for part in range(_NUM_INNER):
         model = Model(gate, cues, *fit_linear(table, inner != part))
-        for first, last, rows in table.rows:
+        for first, _, rows in table.rows:
             if inner[first] == part:
-                numbers[first:last] = stacked(rows, model.scores(rows))
+                scores = model.scores(rows)
+                asked_of = np.flatnonzero(scores.max(1) > judge_model.ASK)
+                numbers[first + asked_of] = stacked(rows, scores, asked_of)
     asked = (numbers[:, :2].max(1) > judge_model.ASK) & (table.labels != UNKNOWN)
     trees = LGBMClassifier(n_estimators=100, num_leaves=15, learning_rate=0.07, min_child_samples=20, subsample=0.8,
                            subsample_freq=1, colsample_bytree=0.7, n_jobs=1, verbose=-1, random_state=1)  # fmt: skip
@@ -414,7 +420,7 @@ def measure(before: Path | None, sessions: Sequence[Reading]) -> None:
                 found = found_in(one, model)
                 text = "\n".join(text for _, text in one.texts)
                 after = rules.get(one.trace.trace_id) or "\n".join(
-                    text for _, text in texts_of(Redactor(b"judge").trace(one.trace))
+                    text for _, text in texts_of(Redactor(b"judge", judge=None).trace(one.trace))
                 )
                 _add(rates["rules"], one, after)
                 for threshold, values in found.items():
@@ -436,13 +442,14 @@ def measure(before: Path | None, sessions: Sequence[Reading]) -> None:
 
 
 def found_in(one: Reading, model: Model) -> dict[float, set[tuple[str, str]]]:
-    """Return the (value, label) pairs that a model finds in a reading, by threshold."""
-    found: dict[float, set[tuple[str, str]]] = {threshold: set() for threshold in THRESHOLDS}
+    """Return the (value, label) pairs that a model finds in a reading, by threshold; DEFAULT is what is replaced."""
+    found: dict[float, set[tuple[str, str]]] = {threshold: set() for threshold in (DEFAULT, *THRESHOLDS)}
     for atoms, _ in one.chunks:
         rows = rows_of(atoms, model.gate, model.cues)
-        shares = model.probabilities(rows)
+        shares, named = model.probabilities(rows)
+        found[DEFAULT] |= {(value, label) for value, label, _, sure in judged(rows, shares, named, 2) if sure}
         for threshold in THRESHOLDS:
-            found[threshold] |= {(value, label) for value, label, _ in judge_model.taken(rows, shares, threshold)}
+            found[threshold] |= {(value, label) for value, label, *_ in judge_model.taken(rows, shares, threshold)}
     return found
 
 

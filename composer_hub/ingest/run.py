@@ -68,7 +68,6 @@ from composer_hub.redact import (
     refuse_leaks,
     rules_digest,
 )
-from composer_hub.redact.judge_model import opinions
 from composer_hub.redact.reader import Reader
 from composer_hub.shards import Plans, Sharding
 
@@ -309,7 +308,6 @@ class Ingested:
 
     def _preparation(self) -> Preparation:
         redactor = None
-        asks_judge = self.options.review or self.options.personal == "strict" or self.decisions.accepted
         if self._numbering is not None:
             exact = [*environment_secrets(os.environ), *dotenv_secrets(self.options.env_files)]
             redactor = Redactor(
@@ -320,7 +318,6 @@ class Ingested:
                 accepted=self.decisions.accepted,
                 strict=self.options.personal == "strict",
                 max_samples=_MAX_SAMPLES if self.options.review else 0,
-                judge=opinions if asks_judge else None,
             )
         return Preparation(
             redactor,

@@ -25,10 +25,8 @@ from composer_hub.redact.people import PERSON_TRIGGERS, mail_addresses, person_n
 from composer_hub.redact.personal import any_personal_data, personal_data
 from composer_hub.redact.places import PLACE_TRIGGERS, place_secrets
 from composer_hub.redact.sentences import SENTENCE_TRIGGERS, sentence_secrets
-from composer_hub.redact.settings import SETTING_TRIGGERS, setting_secrets
-from composer_hub.redact.shapes import shaped_secrets
 from composer_hub.redact.tables import table_secrets
-from composer_hub.redact.tokens import BROKEN_TRIGGERS, broken_tokens, known_tokens
+from composer_hub.redact.tokens import known_tokens
 from composer_hub.redact.triggers import Triggers
 
 Cut = tuple[int, int]
@@ -37,14 +35,11 @@ Cut = tuple[int, int]
 FINDERS: tuple[Finder, ...] = (
     private_keys,
     known_tokens,
-    broken_tokens,
     place_secrets,
     command_secrets,
     named_values,
-    setting_secrets,
     sentence_secrets,
     table_secrets,
-    shaped_secrets,
     mail_addresses,
     network_addresses,
     personal_numbers,
@@ -53,7 +48,7 @@ FINDERS: tuple[Finder, ...] = (
     personal_data,
     beside_people,
 )
-PROVEN: frozenset[Finder] = frozenset((private_keys, known_tokens, broken_tokens))
+PROVEN: frozenset[Finder] = frozenset((private_keys, known_tokens))
 """Finders of values that are secrets by themselves; what others find is a secret only if it is nothing else."""
 STRICT_FINDERS: tuple[Finder, ...] = (*FINDERS, any_personal_data)
 """Also what may be personal data, at the cost of look-alikes."""
@@ -61,7 +56,7 @@ MAX_HIDDEN = 3
 """Documents inside documents that are opened."""
 _TOKEN_FINDERS: tuple[Finder, ...] = (known_tokens, named_values)
 _TRIGGERS = Triggers(
-    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *SETTING_TRIGGERS, *BROKEN_TRIGGERS, *PERSON_TRIGGERS),
+    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *PERSON_TRIGGERS),
     COMMAND_WORDS,
     keys_in,
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import io
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -22,15 +22,29 @@ import numpy as np
 from numpy.typing import NDArray
 
 from composer_hub.records import Trace
-from composer_hub.redact.atoms import MAX_ABOUT, Atoms, Hashes, Ints, atoms_of, mixed
+from composer_hub.redact.atoms import BODY, MAX_ABOUT, START, Atoms, Hashes, Ints, atoms_of, mixed
 from composer_hub.redact.data import PACKAGE
-from composer_hub.redact.judge import EXPRESSION, is_dummy, is_hex, is_ordinary, is_uuid
-from composer_hub.redact.match import PLACEHOLDER
+from composer_hub.redact.judge import (
+    EXPRESSION,
+    is_dummy,
+    is_hex,
+    is_ordinary,
+    is_uuid,
+    is_worded,
+    looks_like_password,
+    looks_random,
+    num_classes,
+    reads_as_words,
+    what_is,
+)
+from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER
+from composer_hub.redact.names import promise_in, promise_of
+from composer_hub.redact.settings import kind_of
 
 SIZE = 1 << 17
 """Rows of the table of weights."""
 CLASSES = ("SECRET", "PERSONAL")
-ASK = -4.0
+ASK = -6.0
 """Trees are asked about atoms with a linear score above this."""
 MAX_READ = 200_000
 """Characters of one text that the judge reads; longer ones are data."""
@@ -40,12 +54,17 @@ _JOINED = frozenset("/+=:@&|.")
 """Signs inside a value that is more than one atom."""
 
 
+MIN_NAMED, MIN_SURE = 0.35, 0.9
+"""Probability from which a value is a secret without a doubt: behind a name that promises one, and elsewhere."""
+
+
 class Opinion(NamedTuple):
     """A value that may be private."""
 
     value: str
     label: str
     probability: float
+    is_sure: bool = False
 
 
 class Rows(NamedTuple):
@@ -53,6 +72,7 @@ class Rows(NamedTuple):
 
     atoms: Atoms
     rows: Ints
+    keys: Ints  # the atom that names it on its line, or -1
     features: Ints  # (rows, columns) indices of the table of weights
     numbers: NDArray[np.float32]  # (rows, columns) for the trees
 
@@ -177,7 +197,7 @@ def _featured(atoms: Atoms, rows: Ints, near: Ints) -> Rows:
     position = rows - first
     above_first = first_of[np.maximum(first - 1, 0)]
     above = np.where(first > 0, np.minimum(above_first + position, np.maximum(first - 1, 0)), -1)
-    breaks = begins & (np.diff(atoms.line, prepend=-9) > 1)
+    breaks = begins & (np.diff(atoms.line, prepend=-9) > 1) | (np.diff(atoms.text, prepend=-1) > 0)
     top = np.maximum.accumulate(np.where(breaks, here, 0))[rows] + position
     after = np.searchsorted(atoms.line, line, "right")
     width = after - first
@@ -226,19 +246,67 @@ def _featured(atoms: Atoms, rows: Ints, near: Ints) -> Rows:
          width, sizes[text + 1]],
         1,
     ).astype(np.float32)  # fmt: skip
-    return Rows(atoms, rows, features, numbers)
+    return Rows(atoms, rows, keys, features, numbers)
 
 
-def stacked(rows: Rows, scores: NDArray[np.float32]) -> NDArray[np.float32]:
-    """Return what the trees see: the scores of an atom and of its neighbors, and its numbers."""
+def stacked(rows: Rows, scores: NDArray[np.float32], asked: Ints) -> NDArray[np.float32]:
+    """Return what the trees see of some rows: scores of atom and neighbors, numbers, and what the rules know."""
     line = rows.atoms.line[rows.rows]
 
     def beside(shift: int) -> NDArray[np.float32]:
         moved = np.roll(scores, shift, 0)
         same = np.roll(line, shift) == line
-        return np.where(same[:, None], moved, np.float32(-20)).astype(np.float32)
+        return np.where(same[:, None], moved, np.float32(-20)).astype(np.float32)[asked]
 
-    return np.concatenate([scores, beside(1), beside(-1), beside(2), beside(-2), rows.numbers], 1)
+    around = [scores[asked], *(beside(shift) for shift in (1, -1, 2, -2)), rows.numbers[asked]]
+    words = [_told(rows.atoms, int(row), int(key)) for row, key in zip(rows.rows[asked], rows.keys[asked], strict=True)]
+    return np.concatenate([*around, np.array(words, np.float32).reshape(len(asked), NUM_TOLD)], 1)
+
+
+NUM_TOLD, NUM_NAMED = 20, 4
+"""What functions of words tell the trees about an atom, the first of them about the name and the word before it."""
+MAX_NAME, REACH = 80, 80
+"""Characters of a name, and of a line before an atom, that may promise something."""
+_STRENGTHS = ("", "key", "token", "password")
+_HOLDS = ("", "license", "code", "key", "token", "password")
+
+
+def _told(atoms: Atoms, row: int, key: int) -> tuple[float, ...]:
+    """Return what the rules know of the names, the lines and the call before an atom, and of its letters."""
+    buffer, at = atoms.buffer, int(atoms.start[row])
+    begin = buffer.rfind("\n", 0, at) + 1
+    call = buffer.rfind(START, 0, at)
+    above = buffer[max(call, buffer.rfind("\n", 0, max(begin - 1, 0)) + 1) : begin]
+    before = atoms.word(row - 1) if row and atoms.text[row - 1] == atoms.text[row] else ""
+    return (
+        *(_of_name(atoms.word(key)) if key >= 0 else (0, 0)),
+        *_of_name(before),
+        *map(_promised, (buffer[begin:at][-REACH:], above[-REACH:], buffer[call : buffer.find(BODY, call)])),
+        *_of_value(atoms.word(row)),
+        at - begin,
+    )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=8192)
+def _promised(text: str) -> float:
+    return _STRENGTHS.index(promise_in(text)[0])
+
+
+@functools.lru_cache(maxsize=8192)
+def _of_name(name: str) -> tuple[float, ...]:
+    if not name or len(name) > MAX_NAME:
+        return (0, 0)
+    return (_STRENGTHS.index(promise_of(name)[0]), _HOLDS.index(kind_of(name)))
+
+
+@functools.lru_cache(maxsize=8192)
+def _of_value(atom: str) -> tuple[float, ...]:
+    value = atom[:MAX_JUDGED].strip("*").rstrip(".,")
+    return (
+        is_dummy(value), bool(what_is(value)), looks_random(value), is_uuid(value), is_hex(value), num_classes(value),
+        is_worded(value), reads_as_words(value), bool(EXPRESSION.search(value)), looks_like_password(value),
+        bool(PLACEHOLDER.search(value)), len(set(value)),
+    )  # fmt: skip
 
 
 # ---------------------------------------------------------------------------------------------------------- the model
@@ -283,14 +351,16 @@ class Model:
         summed: NDArray[np.float32] = self.weights[rows.features].sum(1) + self.bias
         return summed
 
-    def probabilities(self, rows: Rows) -> NDArray[np.float32]:
-        """Return the probabilities of rows for each class."""
+    def probabilities(self, rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+        """Return the probabilities of rows for each class, and whether a name before them promises a secret."""
         scores = self.scores(rows)
-        shares = np.zeros((len(scores), len(CLASSES)), np.float32)
+        shares, named = np.zeros((len(scores), len(CLASSES)), np.float32), np.zeros(len(scores), np.bool_)
         asked = np.flatnonzero(scores.max(1, initial=-99) > ASK)
         if self.trees is not None and len(asked):
-            shares[asked] = self.trees.probabilities(stacked(rows, scores)[asked])
-        return shares
+            numbers = stacked(rows, scores, asked)
+            shares[asked] = self.trees.probabilities(numbers)
+            named[asked] = (numbers[:, -NUM_TOLD:][:, :NUM_NAMED] > 0).any(1)
+        return shares, named
 
 
 @functools.cache
@@ -304,18 +374,28 @@ def shipped() -> Model:
 # ------------------------------------------------------------------------------------------------------- the opinions
 
 
-def opinions(trace: Trace, threshold: float, model: Model | None = None) -> Iterator[Opinion]:
-    """Yield what is private in a trace with a probability of at least the threshold, once each."""
+def opinions(
+    trace: Trace, threshold: float, known: Collection[tuple[str, str]] = (), model: Model | None = None
+) -> Iterator[Opinion]:
+    """Yield what is private in a trace with a probability of at least the threshold, once each, but for known texts."""
     model = model or shipped()
     seen: set[tuple[str, str]] = set()
-    for atoms in atoms_of(list(texts_of(trace))):
+    # Agents print a file again and again, and a session that is resumed repeats the one before.
+    for atoms in atoms_of(list(dict.fromkeys(pair for pair in texts_of(trace) if pair not in known))):
         rows = rows_of(atoms, model.gate, model.cues)
         if not len(rows.rows):
             continue
-        for opinion in taken(rows, model.probabilities(rows), threshold):
+        for opinion in judged(rows, *model.probabilities(rows), threshold):
             if opinion[:2] not in seen:
                 seen.add(opinion[:2])
                 yield opinion
+
+
+def judged(rows: Rows, shares: NDArray[np.float32], named: NDArray[np.bool_], threshold: float) -> Iterator[Opinion]:
+    """Yield the values that are secrets without a doubt, and then all of at least the threshold."""
+    sure = np.where((shares.argmax(1) == 0) & (shares[:, 0] >= np.where(named, MIN_NAMED, MIN_SURE)), shares[:, 0], 0)
+    yield from (opinion._replace(is_sure=True) for opinion in taken(rows, sure[:, None], MIN_NAMED))
+    yield from taken(rows, shares, threshold)
 
 
 def taken(rows: Rows, shares: NDArray[np.float32], threshold: float) -> Iterator[Opinion]:

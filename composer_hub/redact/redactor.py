@@ -28,11 +28,12 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.named_files import text_of
-from composer_hub.records import Trace
+from composer_hub.records import Message, Trace
 from composer_hub.redact.beside import beside_people
 from composer_hub.redact.data import digest
 from composer_hub.redact.finders import FINDERS, STRICT_FINDERS
 from composer_hub.redact.joins import Join, joined_secrets
+from composer_hub.redact.judge_model import Opinion, opinions, texts_of
 from composer_hub.redact.match import Subject, places
 from composer_hub.redact.persons import MAX_PEOPLE, accounts_of, full_names, parts_of, words_among
 from composer_hub.redact.publisher import NO_ONE, Publisher
@@ -72,12 +73,15 @@ _MIXED = re.compile(r"[^\W\d_]\W*\d|\d\W*[^\W\d_]")
 """Letters beside digits: a password that is recognized wherever it stands alone."""
 
 
-Judge = Callable[[Trace, float], Iterable[tuple[str, str, float]]]
-"""Return (value, label, probability) of what is private in a trace with at least a probability."""
+Texts = Collection[tuple[str, str]]
+"""Texts with the words of what asked for them."""
+Judge = Callable[[Trace, float, Texts], Iterable[Opinion]]
+"""Return what is private in a trace without a doubt or with at least a probability, but for known texts."""
 MIN_SUGGESTED = 0.35
 """Probability from which `ingest --review` suggests a value."""
 MIN_STRICT = 0.5
 """Probability from which `--personal strict` replaces a value."""
+_CERTAIN = 1.0
 
 
 class RedactionError(exits.ComposerError, ValueError):
@@ -132,7 +136,7 @@ class Redactor:
         accepted: Collection[str] = (),  # placeholders of suggestions that a person accepted
         strict: bool = False,  # also what may be personal data, and what the judge is sure of
         max_samples: int = 0,  # of each rule, for a person to look at
-        judge: Judge | None = None,  # asked about what the rules left: `judge_model.opinions`
+        judge: Judge | None = opinions,  # asked about what the rules left
     ) -> None:
         self._judge = judge
         self.report = RedactionReport()
@@ -176,32 +180,39 @@ class Redactor:
         def settle(text: str, name: str) -> str:
             return self._settle(self._without_joins(text, joins), name, known)
 
-        clean = replace(map_named(trace, settle), redaction=self._digest)
-        return self._judged(trace, clean), known.learned
+        clean = self._judged(trace, map_named(trace, settle), known)
+        return replace(clean, redaction=self._digest), known.learned
 
-    def _judged(self, trace: Trace, clean: Trace) -> Trace:
-        """Ask the learned judge about what the rules left; replace what is certain or accepted, suggest the rest."""
-        if self._judge is None:
-            return clean
-        texts: list[str] = []
+    def _judged(self, trace: Trace, clean: Trace, known: KnownValues) -> Trace:
+        """Ask the learned judge about what the rules left: replace what is certain or accepted, suggest the rest."""
+        asked: set[tuple[str, str]] = set()
+        for _ in range(MAX_PASSES if self._judge else 0):
+            found = list(self._certain(trace, clean, asked))
+            if not found and trace is clean:
+                break
+            if found:
+                known.add_words(found)
+                clean = map_named(clean, lambda text, name: self._settle(text, name, known))
+            # A placeholder changes what is beside it, so texts are read again as they are now.
+            asked.update(texts_of(trace))
+            trace = clean
+        return clean
 
-        def collect(text: str, name: str) -> str:
-            texts.append(text)
-            return text
-
-        map_named(clean, collect)
-        left = "\n".join(texts)
-        found: list[Replacement] = []
-        for value, label, probability in self._judge(trace, MIN_SUGGESTED):
+    def _certain(self, trace: Trace, clean: Trace, asked: Texts) -> Iterator[Replacement]:
+        """Yield what the judge finds in a trace, and what is left of it in the clean one, that is to be replaced."""
+        assert self._judge is not None
+        floor = MIN_SUGGESTED if self._max_samples or self._accepted else MIN_STRICT if self._strict else _CERTAIN
+        left = ""
+        for value, label, probability, is_sure in self._judge(trace, floor, asked):
+            left = left or _text_of(clean)
             if value not in left or _is_also_a_word(value, left) or not self._replaces(label, value):
                 continue
             placeholder = self.placeholder(label, value)
-            if (self._strict and probability >= MIN_STRICT) or placeholder in self._accepted:
-                found.append((label, value, JUDGE))
+            if is_sure or (self._strict and probability >= MIN_STRICT) or placeholder in self._accepted:
                 self._sample(label, JUDGE, left, value)
+                yield label, value, JUDGE
             elif self._max_samples:
                 self.samples[placeholder] = Sample.of(label, JUDGE, placeholder, left, value, probability)
-        return self.without_found(clean, found) if found else clean
 
     def without_found(self, trace: Trace, found: Iterable[Replacement]) -> Trace:
         """Replace what a judge or a reader found in a redacted trace, wherever it is a whole word."""
@@ -221,7 +232,8 @@ class Redactor:
         known = self._known()
         known.add_users(user_names(text))
         self._learn_people(known, {"NAME": (), "EMAIL": (), "USER": ()}, [text])
-        return self._settle(text, "", known)
+        raw, clean = (Trace("", "", "", (Message("user", one),), ()) for one in (text, self._settle(text, "", known)))
+        return self._judged(raw, clean, known).messages[0].content
 
     def placeholder(self, label: str, value: str) -> str:
         """Return the placeholder of a value, the same wherever it occurs; the value cannot be computed from it."""
@@ -363,6 +375,18 @@ class Redactor:
             self._cached_chars = len(text)
         self._cache[key] = answer
         return answer
+
+
+def _text_of(trace: Trace) -> str:
+    """Return every text of a trace."""
+    texts: list[str] = []
+
+    def collect(text: str, name: str) -> str:
+        texts.append(text)
+        return text
+
+    map_named(trace, collect)
+    return "\n".join(texts)
 
 
 def _is_also_a_word(value: str, text: str) -> bool:

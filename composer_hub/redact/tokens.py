@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from composer_hub.redact.data import lines, words
+from composer_hub.redact.data import lines
 from composer_hub.redact.judge import (
     has_random_part,
     is_all_random,
@@ -18,9 +18,7 @@ from composer_hub.redact.judge import (
     is_example_key,
     is_ordinary,
     is_prefixed_token,
-    is_worded,
     looks_random,
-    num_classes,
 )
 from composer_hub.redact.match import MAX_JUDGED, Span, Subject, places
 from composer_hub.redact.needles import trie
@@ -190,47 +188,3 @@ def _prefixed(text: str, at: int) -> Span | None:
     if not prefix or not is_prefixed_token(prefix[0], tail["tail"]):
         return None
     return Span(begin + prefix.start(), tail.end(), "SECRET", "prefixed")
-
-
-# -------------------------------------------------------------------------------------------- broken over several lines
-
-_BREAKABLE = {
-    prefix: re.split(r"[0-9.]", prefix)[0].lower().replace("-", "_")
-    for prefix in words("prefixes that terminals break")
-}
-"""Prefixes of long tokens, and the trigger of each."""
-BROKEN_TRIGGERS = tuple(_BREAKABLE.values())
-MAX_BROKEN = 24
-"""Lines over which a token is followed."""
-_HEAD = re.compile(r"[\w.+/=-]{8,4000}(?=\r?\n)")
-_NEXT = re.compile(r"\r?\n[ \t]*(?:\d{1,6}[\t:→|][ \t]?)?[+>|]?[ \t]*(?P<v>[\w.+/=-]{3,4000})(?=[\s\"'`,;)\\]|\Z)")
-
-
-def broken_tokens(subject: Subject) -> Iterator[Span]:
-    """Yield the parts of tokens that a terminal broke over lines."""
-    text = subject.text
-    if "\n" not in text:
-        return
-    for prefix, trigger in _BREAKABLE.items():
-        for at in places(text, prefix) if trigger in subject.words else ():
-            if _may_begin(text, at) and (head := _HEAD.match(text, at)):
-                yield from _parts(text, head)
-
-
-def _parts(text: str, head: re.Match[str]) -> Iterator[Span]:
-    token, parts, at = head[0], [head.span()], head.end()
-    while len(parts) < MAX_BROKEN and (more := _NEXT.match(text, at)) and _continues(token, more["v"]):
-        token += more["v"]
-        parts.append(more.span("v"))
-        at = more.end()
-    if len(parts) > 1:
-        yield from (Span(start, end, "SECRET", "broken_over_lines") for start, end in parts)
-
-
-def _continues(token: str, more: str) -> bool:
-    """Tell whether the next line continues a token: together they are one, and the continuation is not a word."""
-    joined = next((span.end for span in tokens_in(token + more) if span.start == 0), 0)
-    if joined <= len(token) or is_worded(more) or "=" in more.rstrip("="):
-        return False
-    is_whole = any(span.start == 0 and span.end == len(token) for span in tokens_in(token))
-    return looks_random(more) or (num_classes(more) >= (3 if is_whole else 2) and any(c.isdigit() for c in more))

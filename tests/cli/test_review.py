@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from composer_hub.cli.review import ask, check_review, shown
 from composer_hub.output import Output
 from composer_hub.records import Message, Trace
 from composer_hub.redact import Decisions, Redactor, Sample
+from composer_hub.redact.judge_model import Opinion
 
 SALT = b"salt"
 VALUE = "qX7vK2mR9tLw4ZpB8nHd"
@@ -20,15 +21,15 @@ TRACE = Trace("t", "x", "s", (Message("user", f"set API_TOKEN={VALUE} and mail j
 
 
 def samples() -> list[Sample]:
-    redactor = Redactor(SALT, max_samples=3)
+    redactor = Redactor(SALT, max_samples=3, judge=None)
     redactor.trace(TRACE)
     return [sample for sample in redactor.samples.values() if not sample.is_suggestion]
 
 
-def unsure(trace: Trace, threshold: float) -> list[tuple[str, str, float]]:
+def unsure(trace: Trace, threshold: float, known: Collection[tuple[str, str]]) -> list[Opinion]:
     """A judge who is sure of one value, doubts another, and would take one that the rules have taken."""
-    assert threshold < 0.5
-    return [("heron", "PERSONAL", 0.9), ("Falcon1402", "SECRET", 0.4), (VALUE, "SECRET", 0.99)]
+    found = (Opinion("heron", "PERSONAL", 0.9), Opinion("Falcon1402", "SECRET", 0.4), Opinion(VALUE, "SECRET", 0.99))
+    return [one for one in found if one.probability >= threshold]
 
 
 QUIET = Trace("t", "x", "s", (Message("user", f"API_TOKEN={VALUE}, then Falcon1402 for heron"),), ())
@@ -119,7 +120,8 @@ def test_strict_replaces_what_the_judge_is_sure_of() -> None:
 
 def test_a_word_that_begins_a_sentence_is_no_suggestion() -> None:
     trace = Trace("t", "x", "s", (Message("user", "Heron came. The heron left. Bittern stayed."),), ())
-    redactor = Redactor(SALT, strict=True, judge=lambda trace, at: [(w, "PERSONAL", 0.9) for w in ("Heron", "Bittern")])
+    birds = [Opinion(word, "PERSONAL", 0.9) for word in ("Heron", "Bittern")]
+    redactor = Redactor(SALT, strict=True, judge=lambda *asked: birds)
     assert "Heron came. The heron left. [PERSONAL_" in redactor.trace(trace).messages[0].content
 
 
