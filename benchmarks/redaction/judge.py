@@ -1,10 +1,10 @@
 """Train the learned judge of `composer_hub/redact/judge_model.py`, and measure it on authors and harnesses left out.
 
     pip install scikit-learn lightgbm
-    python -m benchmarks.redaction.judge --measure            # leave one author and one group of harnesses out
+    python -m benchmarks.redaction.judge --measure            # leave two authors and a group of harnesses out
     python -m benchmarks.redaction.judge --write              # composer_hub/redact/data/judge.npz, from this repository
 
-In: the six sets of sessions, the planted values, and ordinary text: this repository as tools print it, and with
+In: eight sets of sessions, the planted values, and ordinary text: this repository as tools print it, and with
 `--sessions FOLDER` session files that are not in the repository. The weights of the package were made with those that
 `sets/ordinary.txt` names.
 """
@@ -54,7 +54,7 @@ THRESHOLDS = (0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 ORDINARY, SECRET, PERSONAL, LOOK_ALIKE, UNKNOWN = range(5)
 MAX_OF_HARNESS, MAX_OF_SESSION = 1_500_000, 150_000
 """Characters of ordinary sessions that are read."""
-_NUM_INNER = 4
+_NUM_INNER = NUM_FOLDS = 4
 _MIN_CUED = 3
 PASSED = 0.08
 """Share of atoms that pass the gate."""
@@ -77,7 +77,7 @@ class Reading:
 
 
 def labelled() -> Iterator[Reading]:
-    """Yield the sessions of the six authors and the planted values."""
+    """Yield the sessions of the eight authors and the planted values."""
     for author in AUTHORS:
         for session in json.loads((SETS / f"{author}.json").read_text("utf-8")):
             values = {name: session[name] for name in ("secrets", "personal", "kept")}
@@ -392,7 +392,7 @@ def write(model: Model, path: Path) -> None:
 # -------------------------------------------------------------------------------------------------------- measurements
 
 
-def groups_of(readings: Sequence[Reading], number: int = 6) -> dict[str, int]:
+def groups_of(readings: Sequence[Reading], number: int) -> dict[str, int]:
     """Return for each harness its group, such that groups have about as much text."""
     sizes: Counter[str] = Counter()
     for one in readings:
@@ -406,17 +406,20 @@ def groups_of(readings: Sequence[Reading], number: int = 6) -> dict[str, int]:
 
 
 def measure(before: Path | None, sessions: Sequence[Reading]) -> None:
-    """Print what rules and judge find, with each author and each group of harnesses left out of the training."""
+    """Print what rules and judge find, with two authors and a group of harnesses at a time left out of the training."""
     known, ordinary = list(labelled()), list(repository())
-    groups = groups_of(sessions)
+    groups = groups_of(sessions, NUM_FOLDS)
     rates: dict[str, NDArray[np.int64]] = defaultdict(lambda: np.zeros((3, 2), np.int64))
     alarms: dict[float, set[tuple[str, str, str]]] = defaultdict(set)
-    for number, author in enumerate(AUTHORS):
-        kept = [one for one in known if one.group != author] + [one for one in sessions if groups[one.group] != number]
-        model = fit(kept + ordinary)
-        rules = json.loads((before / f"{author}.json").read_text()) if before else {}
+    for number in range(NUM_FOLDS):
+        authors = AUTHORS[number::NUM_FOLDS]
+        kept = [one for one in known if one.group not in authors]
+        model = fit(kept + ordinary + [one for one in sessions if groups[one.group] != number])
+        rules: dict[str, str] = {}
+        for author in authors:
+            rules |= json.loads((before / f"{author}.json").read_text()) if before else {}
         for one in known:
-            if one.group == author:
+            if one.group in authors:
                 found = found_in(one, model)
                 text = "\n".join(text for _, text in one.texts)
                 after = rules.get(one.trace.trace_id) or "\n".join(
@@ -430,7 +433,7 @@ def measure(before: Path | None, sessions: Sequence[Reading]) -> None:
             for threshold, values in (found_in(one, model) if groups[one.group] == number else {}).items():
                 new = ((v, label) for v, label in values if not any(v in t or t in v for t in one.taken))
                 alarms[threshold] |= {(one.group, *pair) for pair in new}
-    print("| | secrets | personal | kept |\n|---|---|---|---|")
+    print(f"{DEFAULT} is what is replaced by default.\n| | secrets | personal | kept |\n|---|---|---|---|")
     for name, rate in rates.items():
         print(f"| {name} | {' | '.join(f'{right / total:.3f}' for right, total in rate)} |")
     size = sum(len(text) for one in sessions for _, text in one.texts) / 1e6

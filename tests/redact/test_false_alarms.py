@@ -13,19 +13,26 @@ from composer_hub.redact import Redactor
 FIXTURES = Path(__file__).parents[1] / "fixtures/harnesses"
 
 
-def secrets_in(paths: list[Path]) -> dict[str, int]:
-    redactor = Redactor(b"salt")
+VERDICTS: dict[str, str] = {}
+"""Each distinct SECRET in the sample sessions, with the verdict of who read it: right, or why it stays."""
+
+
+def secrets_in(paths: list[Path]) -> set[str]:
+    redactor = Redactor(b"salt", max_samples=1_000_000)
     for session in Reading(paths):
         redactor.trace(session.trace)
-    return {rule: number for (kind, rule), number in redactor.report.counts.items() if kind == "secret"}
+    return {
+        sample.value for sample in redactor.samples.values() if sample.label == "SECRET" and not sample.is_suggestion
+    }
 
 
 def test_the_fixtures_of_all_harnesses_hold_no_secret() -> None:
-    assert secrets_in([FIXTURES]) == {}
+    assert secrets_in([FIXTURES]) == set()
 
 
-def test_the_sample_sessions_hold_no_secret(samples: Path) -> None:
-    assert secrets_in([samples]) == {}
+def test_each_secret_of_the_sample_sessions_was_read(samples: Path) -> None:
+    code_mode = samples.parent / "codex_code_mode"
+    assert secrets_in([samples, *([code_mode] if code_mode.exists() else [])]) == VERDICTS.keys()
 
 
 HEX = "4f9d2c81aa07e3b5cc6d1e2f3a4b5c6d7e8f9a0b"

@@ -182,7 +182,8 @@ def test_what_is_found_in_a_text_does_not_depend_on_the_texts_beside_it() -> Non
 def test_a_name_that_promises_a_secret_lowers_the_threshold() -> None:
     shares = np.array([[0.5, 0.1], [0.5, 0.1], [0.95, 0.0], [0.0, 0.99]], np.float32)
     (atoms,) = atoms_of([("tool", "k7QmW9Rt\nVb8nQ2xT\nZ3LdX5fG\nmarten42")])
-    rows = Rows(atoms, np.arange(len(atoms) - 4, len(atoms)), *[np.zeros(4)] * 3)
+    places = np.arange(len(atoms) - 4, len(atoms))
+    rows = Rows(atoms, places, places, places[:, None], np.zeros((4, 1), np.float32))
     sure = [one.value for one in judged(rows, shares, np.array([True, False, False, True]), 2.0)]
     assert sure == ["k7QmW9Rt", "Z3LdX5fG"]
 
