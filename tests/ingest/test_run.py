@@ -59,13 +59,11 @@ def test_a_run_with_nothing_new_reads_neither_files_nor_rows(sessions: Path, hub
     assert again.numbers() == numbers | {"read": 0, "unchanged": numbers["read"]}
 
 
-@pytest.mark.parametrize(("changed", "asks"), [({}, False), ({"review": True}, True), ({"personal": "strict"}, True)])
-def test_the_learned_judge_is_asked_for_a_review_and_by_strict_only(
-    changed: dict[str, Any], asks: bool, sessions: Path, hub: Destination
-) -> None:
+@pytest.mark.parametrize("changed", [{}, {"review": True}, {"personal": "strict"}])
+def test_the_learned_judge_is_asked_by_every_ingest(changed: dict[str, Any], sessions: Path, hub: Destination) -> None:
     redactor = run(sessions, hub, dataclasses.replace(OPTIONS, **changed))._prepare.redactor
     assert redactor is not None
-    assert (redactor._judge is opinions) == asks
+    assert redactor._judge is opinions
 
 
 def test_a_touched_file_is_unchanged_and_one_of_the_same_size_is_not(sessions: Path, hub: Destination) -> None:
