@@ -159,6 +159,16 @@ def test_a_file_that_kills_the_run_is_set_aside(venv: Path, tmp_path: Path) -> N
     assert "tests/test_spans.py::test_units" in baseline.passing
 
 
+def test_a_file_that_skips_itself_costs_no_other_test(venv: Path, tmp_path: Path) -> None:
+    skips = 'import pytest\npytest.importorskip("nothing_here")\ndef test_one(): pass\n'
+    source = toy.write(tmp_path / "source", **{"tests/test_extra.py": skips})
+    tmp_path.chmod(0o755)
+    bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
+    (report,) = bench.run([Job("a", ("tests/test_extra.py", "tests/test_words.py"), seconds=30)])
+    assert report.passed() >= {"tests/test_words.py::test_title"}, report.detail
+    assert not report.values["broken_files"]
+
+
 SLOW = """
 import time
 from numbers_ import low, high

@@ -318,8 +318,13 @@ def answer(variables):
     return {"none": None, "text": "", "list": [], "true": True}[variant]
 
 
+WITH_TRACEBACK = nodes.Node._repr_failure_py
+
+
 def no_traceback(self, excinfo, style=None):
     """Return what is reported of a failure, in short: a traceback parses every file that it shows."""
+    if excinfo.typename in ("Skipped", "SkipTest"):  # pytest reads the place of a file that skips itself
+        return WITH_TRACEBACK(self, excinfo, style)
     text = str(excinfo.value)[:200] if isinstance(excinfo.value, (OSError, ImportError)) else ""
     return f"{excinfo.typename}: {text}" if text else excinfo.typename
 
@@ -354,8 +359,9 @@ def run_tests(job, setting):
         signal.signal(number, session.out_of_time)
     if coverage is not None:
         sys.addaudithook(session.audit)
-    code = pytest.main([*FLAGS, *job["files"]], plugins=[session])
-    report = {"exit_code": int(code), **session.report()}
+    if pytest.main([*FLAGS, *job["files"]], plugins=[session]) == pytest.ExitCode.INTERNAL_ERROR:
+        sys.stdout.flush()  # pytest says there what went wrong, and the end of this process flushes nothing
+    report = session.report()
     if coverage is not None:
         coverage.stop()
         report |= lines_of(coverage.get_data(), setting["tree"]) | {"warm": standard_modules()}
