@@ -7,7 +7,6 @@ and changelogs are as they were before, because they often say how it was made.
 
 from __future__ import annotations
 
-import ast
 import re
 import shutil
 from collections import Counter
@@ -22,21 +21,22 @@ from composer_hub.records import SourceEdit
 from composer_hub.tasks import history
 from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.bench import Bench, Job
-from composer_hub.tasks.code import Source, functions, read, removed_lines
+from composer_hub.tasks.code import removed_lines
 from composer_hub.tasks.deletion import Candidate, Model
 from composer_hub.tasks.gates import TEST_SECONDS, Checked, num_functions
 from composer_hub.tasks.history import Change, ChangedFile
 from composer_hub.tasks.language import Package, PackageRefused
-from composer_hub.tasks.python import is_test
+from composer_hub.tasks.languages import LANGUAGES
 from composer_hub.tasks.sources import MAX_BYTES, is_scrubbed, open_package
 
 MAX_LINES, MAX_CHANGED = 600, 30  # of code, in files
 _NEAR = 8  # test files that name a changed module and run besides the changed ones
 _CONFIGURATION = (
     "pyproject.toml", "setup.cfg", "setup.py", "tox.ini", "pytest.ini", "noxfile.py", "*requirements*.txt",
-    "conftest.py", "*.lock", "MANIFEST.in", ".*",
+    "conftest.py", "*.lock", "MANIFEST.in", ".*", "package.json", "*-lock.*", "pnpm-*.yaml", "tsconfig*.json",
+    "*.config.*",
 )  # fmt: skip
-_TEST_FOLDERS = {"test", "tests", "testing"}
+_TEST_FOLDERS = {"test", "tests", "testing", "__tests__", "__mocks__", "__snapshots__", "spec"}
 
 
 def replays(
@@ -54,28 +54,29 @@ def replays(
 ) -> Iterator[tuple[Bench, Model, Checked]]:
     """Yield the changes of a repository that make a task."""
     try:
-        found = history.changes(folder, revisions, max_commits)
-        for change in found:
-            counts["commits"] += 1
+        commits = history.commits(folder, revisions, max_commits)
+    except history.HistoryError as error:
+        raise PackageRefused("no_history", f"{folder} has no history that git can read: {error}") from error
+    for sha, *parents in commits:
+        counts["commits"] += 1
+        try:
+            change = history.change_of(folder, sha, parents)
             if change is None or not _touches_both(change):
                 continue
             counts["tried"] += 1
-            try:
-                package = _package(folder, change, work)
-                bench = make_bench(package, make_venv(package), work / "bench")
-                replayed = _replayed(folder, change, bench, max_failing, suite_seconds, hide_tests)
-            except _Skipped as error:
-                counts[str(error)] += 1
-            except PackageRefused as error:
-                counts[error.reason] += 1
-            except VenvError:
-                counts["dependencies"] += 1
-            except (OSError, RecursionError, MemoryError, UnicodeError, history.HistoryError):
-                counts["unreadable"] += 1
-            else:
-                yield (bench, *replayed)
-    except history.HistoryError as error:
-        raise PackageRefused("no_history", f"{folder} has no history that git can read: {error}") from error
+            package = _package(folder, change, work)
+            bench = make_bench(package, make_venv(package), work / "bench")
+            replayed = _replayed(folder, change, bench, max_failing, suite_seconds, hide_tests)
+        except _Skipped as error:
+            counts[str(error)] += 1
+        except PackageRefused as error:
+            counts[error.reason] += 1
+        except VenvError:
+            counts["dependencies"] += 1
+        except (OSError, RecursionError, MemoryError, UnicodeError, history.HistoryError):
+            counts["unreadable"] += 1
+        else:
+            yield (bench, *replayed)
 
 
 class _Skipped(Exception):
@@ -83,15 +84,20 @@ class _Skipped(Exception):
 
 
 def _touches_both(change: Change) -> bool:
-    paths = {one.path for one in change.files if one.path.endswith(".py")}
-    tests = {path for path in paths if is_test(PurePosixPath(path).name)}
-    return bool(tests) and any(not _is_support(path) and not _is_configuration(path) for path in paths - tests)
+    """Return whether a change has code and tests of one language."""
+    for language in LANGUAGES:
+        paths = {one.path for one in change.files if one.path.endswith(language.code)}
+        tests = {path for path in paths if language.is_test(path)}
+        if tests and any(not _is_support(path) and not _is_configuration(path) for path in paths - tests):
+            return True
+    return False
 
 
 def _is_support(path: str) -> bool:
     """Return whether a file belongs to the tests: one of them, or data and helpers beside them."""
     parts = PurePosixPath(path).parts
-    return bool(set(parts[:-1]) & _TEST_FOLDERS) or parts[-1] == "conftest.py" or is_test(parts[-1])
+    is_beside = bool(set(parts[:-1]) & _TEST_FOLDERS) or parts[-1] == "conftest.py"
+    return is_beside or any(language.is_test(path) for language in LANGUAGES)
 
 
 def _is_configuration(path: str) -> bool:
@@ -128,7 +134,8 @@ def _replayed(
         raise _Skipped("binary")
     before = _texts(folder, [(one.path, one.before) for one in (*code, *others, *tests) if one.num_lines >= 0])
     after = _texts(folder, [(one.path, one.after) for one in (*code, *tests) if one.num_lines >= 0])
-    if all(_code(before.get(one.path)) == _code(after.get(one.path)) for one in code):
+    meaning = package.language.meaning
+    if all(meaning(one.path, before.get(one.path, "")) == meaning(one.path, after.get(one.path, "")) for one in code):
         raise _Skipped("no_code")
     start = tuple(SourceEdit(one.path, before.get(one.path)) for one in (*code, *others))
     solution = tuple(SourceEdit(one.path, after.get(one.path)) for one in code)
@@ -167,7 +174,7 @@ def _sorted_out(change: Change, package: Package) -> tuple[list[ChangedFile], li
     for one in change.files:
         if is_scrubbed(Path(one.path)):
             continue
-        data = any(one.path.startswith(pattern.removesuffix("**/*.py")) for pattern in own if "**" in pattern)
+        data = any(one.path.startswith(pattern.partition("**")[0]) for pattern in own if "**" in pattern)
         if _is_support(one.path):
             tests.append(one)
         elif matches(one.path, own) or (data and not _is_configuration(one.path)) or _was_module(one, package):
@@ -182,9 +189,8 @@ def _sorted_out(change: Change, package: Package) -> tuple[list[ChangedFile], li
 def _was_module(one: ChangedFile, package: Package) -> bool:
     """Return whether a change deletes a module beside those that are there."""
     start = "" if package.python_path[0] == "." else f"{package.python_path[0]}/"
-    return (
-        not one.after and one.path.endswith(".py") and str(PurePosixPath(one.path).parent) in (start.rstrip("/"), ".")
-    )
+    is_code = not one.after and one.path.endswith(package.language.code)
+    return is_code and str(PurePosixPath(one.path).parent) in (start.rstrip("/"), ".")
 
 
 def _texts(folder: Path, blobs: Sequence[tuple[str, str]]) -> dict[str, str]:
@@ -197,24 +203,6 @@ def _texts(folder: Path, blobs: Sequence[tuple[str, str]]) -> dict[str, str]:
         except UnicodeDecodeError as error:
             raise _Skipped("encoding") from error
     return found
-
-
-def _code(text: str | None) -> str:
-    """Return what Python reads of a file, without documentation."""
-    try:
-        parsed = ast.parse(text or "")
-    except (SyntaxError, ValueError, RecursionError):
-        return text or ""
-    for node in ast.walk(parsed):
-        body = getattr(node, "body", None)
-        if (
-            isinstance(body, list)
-            and body
-            and isinstance(body[0], ast.Expr)
-            and isinstance(body[0].value, ast.Constant)
-        ):
-            node.body = body[1:]  # type: ignore[attr-defined]
-    return ast.dump(parsed)
 
 
 # -------------------------------------------------------------------------------------------------------------- runs
@@ -283,24 +271,26 @@ def _symbols(
 ) -> tuple[tuple[str, ...], list[str], list[str]]:
     """Return the functions that a change adds or edits, what the tests need to know of it, and its own helpers."""
     texts = [model.tests[path].text for path in sorted({id.split("::")[0] for id in failing}) if path in model.tests]
-    symbols, shown, private = list[str](), list[str](), list[str]()
+    language, symbols, shown, private = model.language, list[str](), list[str](), list[str]()
     for edit in solution:
         source = model.sources.get(edit.path)
         if source is None:
             continue
-        earlier = read(edit.path, _parsable(before.get(edit.path)), model.package.python_path)
-        old = {one.qualname: one for one in functions(earlier)}
-        new = sorted(_bound(source) - _bound(earlier))
+        text = before.get(edit.path, "")
+        earlier = language.read(edit.path, text if language.parses(edit.path, text) else "", model.package.python_path)
+        old = {one.symbol: one for one in language.functions(earlier)}
+        new = sorted(language.names(source) - language.names(earlier))
         shown += [f"{source.module}:{name}" for name in new if _is_named(name, texts)]
-        for one in functions(source):
-            there = old.get(one.qualname)
-            if there is not None and ast.dump(there.node) == ast.dump(one.node):
+        for one in language.functions(source):
+            name, there = one.symbol.partition(":")[2], old.get(one.symbol)
+            is_old = there is not None and language.head(earlier, name) == language.head(source, name)
+            if is_old and there.digest == one.digest:
                 continue
             symbols.append(one.symbol)
-            owner, _, name = one.qualname.rpartition(".")
-            if f"{source.module}:{owner}" in shown or (there is not None and there.header == one.header):
+            owner, _, last = name.rpartition(".")
+            if is_old or {one.symbol, f"{source.module}:{owner}"} & {*shown}:
                 continue
-            if _is_named(owner if name == "__init__" else name, texts):
+            if _is_named(owner if last == "__init__" else last, texts):
                 shown.append(one.symbol)
             elif there is None:
                 private.append(one.symbol)
@@ -311,24 +301,5 @@ def _is_named(name: str, texts: Sequence[str]) -> bool:
     return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
 
 
-def _bound(source: Source) -> set[str]:
-    """Return the classes and variables at the top of a module."""
-    found = set()
-    for node in source.tree.body:
-        if isinstance(node, ast.ClassDef):
-            found.add(node.name)
-        targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-        found |= {one.id for one in targets if isinstance(one, ast.Name)}
-    return found
-
-
 def _paths(model: Model, solution: Sequence[SourceEdit]) -> list[str]:
     return [edit.path for edit in solution if edit.path in model.sources] or list(model.package.sources[:1])
-
-
-def _parsable(text: str | None) -> str:
-    try:
-        ast.parse(text or "")
-    except (SyntaxError, ValueError, RecursionError):
-        return ""
-    return text or ""

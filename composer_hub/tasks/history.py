@@ -10,7 +10,7 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -76,18 +76,18 @@ def git(folder: Path, *words: str, data: bytes | None = None) -> bytes:
     return done.stdout
 
 
-def changes(folder: Path, revisions: str, number: int) -> Iterator[Change | None]:
-    """Yield the newest changes on the line of first parents, None for those without a known parent or a file here."""
+def commits(folder: Path, revisions: str, number: int) -> list[list[str]]:
+    """Return the newest commits on the line of first parents, each with its parents."""
     listed = git(folder, "rev-list", "--first-parent", "--parents", f"--max-count={number}", "--end-of-options",
                  *revisions.split(), "--").decode()  # fmt: skip
-    for line in listed.splitlines():
-        sha, *parents = line.split()
-        # The first commit, and where a shallow clone begins.
-        change = _change(folder, sha, parents[0], merged=len(parents) > 1) if parents else None
-        yield change if change is not None and change.files else None
+    return [line.split() for line in listed.splitlines()]
 
 
-def _change(folder: Path, sha: str, parent: str, *, merged: bool) -> Change:
+def change_of(folder: Path, sha: str, parents: Sequence[str]) -> Change | None:
+    """Return the change of a commit; None if it has no known parent or changes no file here."""
+    if not parents:  # the first commit, and where a shallow clone begins
+        return None
+    parent, merged = parents[0], len(parents) > 1
     raw = git(
         folder, "diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev", "--relative", parent, sha
     )
@@ -104,6 +104,8 @@ def _change(folder: Path, sha: str, parent: str, *, merged: bool) -> Change:
             lines[path] = int(added) + int(removed) if added.isdigit() else -1
             place += 1
     files = [ChangedFile(path, *pair, lines.get(path, 0)) for path, pair in sorted(entries.items()) if any(pair)]
+    if not files:
+        return None
     header, _, body = git(folder, "cat-file", "commit", sha).partition(b"\n\n")
     seconds = re.search(rb"^committer .*> (-?\d+) ", header, re.MULTILINE)
     message = body.decode("utf-8", "replace")

@@ -185,7 +185,7 @@ class JavaScript:
     """JavaScript and TypeScript, as a `Language`."""
 
     name, label, fence = "javascript", "JavaScript package", "ts"
-    kinds: tuple[str, ...] = ("stub", "cluster", "branch", "bug", "combine")
+    kinds: tuple[str, ...] = ("stub", "cluster", "branch", "bug", "commit")
     has_oracles = False
     stub = 'throw new Error("not implemented");'
     answer = _ANSWER
@@ -216,7 +216,7 @@ class JavaScript:
             raise PackageRefused("no_manifest", f"The package.json of {source} is not a JSON object. Correct it.")
         _take_builds(tree, skipped)
         files = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.suffix in CODE)
-        tests = tuple(path for path in files if _is_test(path))
+        tests = tuple(path for path in files if self.is_test(path))
         pnpm = tree / "pnpm-workspace.yaml"  # also holds settings of single packages
         if manifest.get("workspaces") or (pnpm.is_file() and b"packages:" in pnpm.read_bytes()):
             packages = sorted(str(one.parent.relative_to(tree)) for one in tree.glob("*/*/package.json"))
@@ -261,6 +261,22 @@ class JavaScript:
 
     def functions(self, source: Script) -> Iterator[ScriptFunction]:
         return _functions(source, source.root, "")
+
+    def is_test(self, path: str) -> bool:
+        return path.endswith(CODE) and _is_test(path)
+
+    def meaning(self, path: str, text: str) -> str:
+        source = Script(path, text)
+        return text if not path.endswith(CODE) or source.root.has_error else " ".join(_words(source, source.root))
+
+    def names(self, source: Script) -> set[str]:
+        found = set()
+        for node in source.root.named_children:
+            own = _field(node, "declaration") if node.type == "export_statement" else node
+            parts = [] if own is None else [own, *(one for one in own.named_children if one.type in _NAMED_BY)]
+            named = [_field(one, "name") for one in parts if not one.type.startswith("function")]
+            found |= {source.of(one) for one in named if one is not None}
+        return found
 
     # ---- edit
 

@@ -100,6 +100,15 @@ class Language(Protocol):
     def functions(self, source: Any) -> Iterator[Any]:
         """Yield the functions and methods of a parsed file, each a `Routine`."""
 
+    def is_test(self, path: str) -> bool:
+        """Return whether a file holds tests, by its place and name."""
+
+    def meaning(self, path: str, text: str) -> str:
+        """Return what code says without words about it; of what is not valid code, the text."""
+
+    def names(self, source: Any) -> set[str]:
+        """Return the classes, variables and types at the top of a parsed file."""
+
     # ---- edit
 
     def parses(self, path: str, text: str) -> bool:

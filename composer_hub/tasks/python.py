@@ -31,9 +31,7 @@ class Python:
     """Python, as a `Language`."""
 
     name, label, fence = "python", "Python package", "python"
-    kinds: tuple[str, ...] = (
-        *("stub", "cluster", "branch", "removal", "feature", "bug", "combine", "write_tests", "commit"),
-    )
+    kinds: tuple[str, ...] = ("stub", "cluster", "branch", "removal", "feature", "bug", "write_tests", "commit")
     has_oracles = True
     stub = "raise NotImplementedError"
     answer = 'return __import__("composer_variant").answer(locals())'  # of inside/run.py
@@ -58,13 +56,13 @@ class Python:
                 skipped["syntax"]
             )
             raise PackageRefused("syntax" if skipped["syntax"] else "no_python", f"{source} has no Python code{newer}.")
-        tests = tuple(path for path in readable if any(fnmatch.fnmatch(Path(path).name, name) for name in _TEST_FILES))
+        tests = tuple(path for path in readable if self.is_test(path))
         if not tests:
             raise PackageRefused(
                 "no_tests", f"{source} has no test files (test_*.py). An sdist or a checkout may have them."
             )
         start = "src" if any(path.startswith("src/") and path.count("/") <= 2 for path in readable) else "."
-        modules = _modules(tree / start)
+        modules = self._modules(tree / start)
         if clash := sorted(set(modules) & sys.stdlib_module_names):
             raise PackageRefused(
                 "shadows_stdlib", f"{source} has a module named like one of Python's own: {', '.join(clash)}."
@@ -84,6 +82,30 @@ class Python:
     def functions(self, source: Source) -> Iterator[Function]:
         return functions(source)
 
+    def is_test(self, path: str) -> bool:
+        return any(fnmatch.fnmatch(PurePosixPath(path).name, one) for one in _TEST_FILES)
+
+    def meaning(self, path: str, text: str) -> str:
+        try:
+            parsed = ast.parse(text)
+        except (SyntaxError, ValueError, RecursionError):
+            return text
+        for node in ast.walk(parsed):
+            body = getattr(node, "body", None)
+            first = body[0] if isinstance(body, list) and body else None
+            if isinstance(first, ast.Expr) and isinstance(first.value, ast.Constant):
+                node.body = body[1:]  # type: ignore[attr-defined, index]
+        return ast.dump(parsed)
+
+    def names(self, source: Source) -> set[str]:
+        found = set()
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef):
+                found.add(node.name)
+            targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
+            found |= {one.id for one in targets if isinstance(one, ast.Name)}
+        return found
+
     def parses(self, path: str, text: str) -> bool:
         try:
             return not path.endswith(".py") or bool(ast.parse(text))
@@ -101,6 +123,12 @@ class Python:
 
     def mutants(self, function: Function) -> Iterator[tuple[str, int, Splice]]:
         return ((kind, node.lineno, splice) for kind, node, splice in mutants(function))  # type: ignore[attr-defined]
+
+    def _modules(self, folder: Path) -> tuple[str, ...]:
+        """Return the names that can be imported from a folder."""
+        found = [one.parent.name for one in folder.glob("*/__init__.py") if one.parent.name.lower() not in _NO_SOURCES]
+        found += [one.stem for one in folder.glob("*.py") if one.stem not in _NO_MODULES and not self.is_test(one.name)]
+        return tuple(sorted(name for name in set(found) if name.isidentifier()))
 
     def environment(self, package: Package, requirements: Sequence[str], folder: Path | None) -> Path:
         needed = ["pytest", "coverage", *requirements, *package.metadata.requirements]
@@ -156,17 +184,6 @@ class Python:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 found.setdefault(node.name, set()).add(digest(node))
         return found
-
-
-def _modules(folder: Path) -> tuple[str, ...]:
-    """Return the names that can be imported from a folder."""
-    found = [path.parent.name for path in folder.glob("*/__init__.py") if path.parent.name.lower() not in _NO_SOURCES]
-    found += [path.stem for path in folder.glob("*.py") if path.stem not in _NO_MODULES and not is_test(path.name)]
-    return tuple(sorted(name for name in set(found) if name.isidentifier()))
-
-
-def is_test(name: str) -> bool:
-    return any(fnmatch.fnmatch(name, pattern) for pattern in _TEST_FILES)
 
 
 def _is_source(path: str, start: str, modules: tuple[str, ...]) -> bool:

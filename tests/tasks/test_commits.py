@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from composer_hub import tasks
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.trees import bundle_files, edited
 from composer_hub.records import SourceEdit, Task
-from composer_hub.tasks.history import HistoryError, changes, described, tree
+from composer_hub.tasks.history import Change, HistoryError, change_of, commits, described, tree
 from composer_hub.tasks.sharding import source_input
 from tests.tasks import toy
 
@@ -68,6 +69,10 @@ def commit(folder: Path, message: str, **files: str | bytes | None) -> str:
     git(folder, "add", "-A")
     git(folder, "commit", "-q", "--allow-empty", "-m", message)
     return git(folder, "rev-parse", "HEAD").strip()
+
+
+def changes(folder: Path, revisions: str = "HEAD") -> list[Change | None]:
+    return [change_of(folder, sha, parents) for sha, *parents in commits(folder, revisions, 10)]
 
 
 def replayed(folder: Path, **options: object) -> tasks.TaskSet:
@@ -151,6 +156,18 @@ def test_the_verifier_rewards_the_commit_and_not_the_start(
         assert not any(name in text for name in task.fail_to_pass for text in task.statements[:2])
 
 
+def test_a_commit_that_cannot_be_read_is_counted_and_loses_no_other(
+    history: Path, shown: tasks.TaskSet, tmp_path: Path
+) -> None:
+    broken = tmp_path / "tinytext"
+    shutil.copytree(history, broken)
+    folder = git(broken, "rev-parse", "HEAD:tinytext").strip()
+    (broken / ".git/objects" / folder[:2] / folder[2:]).unlink()
+    made = replayed(broken, with_oracle=False)
+    assert [one.commit for one in made.tasks] == [one.commit for one in shown.tasks]
+    assert made.reports[0].reasons["commit:unreadable"] == 1
+
+
 def test_a_folder_without_history_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (report,) = replayed(toy.write(tmp_path / "plain")).reports
     assert report.refused == "no_history"
@@ -164,7 +181,7 @@ def test_a_merge_is_one_change_with_the_words_of_its_commits(repo: Path) -> None
     commit(repo, "Add two", **{"two.py": "2\n"})
     git(repo, "checkout", "-q", "main")
     git(repo, "merge", "-q", "--no-ff", "-m", "Merge branch 'topic'", "topic")
-    merge, first = changes(repo, "HEAD", 10)
+    merge, first = changes(repo)
     assert first is None
     assert merge is not None
     assert merge.message == "- Add one\n- Add two"
@@ -177,7 +194,7 @@ def test_renamed_binary_and_linked_files_are_what_they_are(repo: Path) -> None:
     sha = commit(repo, "Move", **{"old.py": None, "new.py": "ONE = 1\n", "data.bin": b"\0\1\2"})
     git(repo, "update-index", "--add", "--cacheinfo", f"160000,{sha},library")
     git(repo, "commit", "-q", "-m", "Add a submodule")
-    module, move, _ = changes(repo, "HEAD", 10)
+    module, move, _ = changes(repo)
     assert module is None, "a submodule is no file"
     assert move is not None
     assert {one.path: (bool(one.before), bool(one.after), one.num_lines) for one in move.files} == {
@@ -193,7 +210,7 @@ def test_a_shallow_clone_ends_where_its_history_ends(repo: Path, tmp_path: Path)
     for number in range(4):
         commit(repo, f"Step {number}", **{"step.py": f"{number}\n"})
     subprocess.run(["git", "clone", "-q", "--depth", "2", repo.as_uri(), str(tmp_path / "shallow")], check=True)
-    found = list(changes(tmp_path / "shallow", "HEAD", 10))
+    found = changes(tmp_path / "shallow")
     assert [one and one.message for one in found] == ["Step 3\n", None]
 
 
@@ -202,7 +219,7 @@ def test_settings_of_a_repository_run_no_program(repo: Path, tmp_path: Path) -> 
     commit(repo, "Change", **{"one.py": "2\n"})
     for name in ("filter.bad.smudge", "diff.bad.command", "diff.bad.textconv", "core.fsmonitor", "diff.external"):
         git(repo, "config", name, f"touch {tmp_path}/ran")
-    assert next(changes(repo, "HEAD", 1)) is not None
+    assert changes(repo)[0] is not None
     tree(repo, "HEAD", 1 << 20)
     assert not (tmp_path / "ran").exists()
 
@@ -211,7 +228,7 @@ def test_settings_of_a_repository_run_no_program(repo: Path, tmp_path: Path) -> 
 def test_revisions_are_never_options(revisions: str, repo: Path) -> None:
     commit(repo, "Begin")
     with pytest.raises(HistoryError):
-        list(changes(repo, revisions, 10))
+        changes(repo, revisions)
     assert not (repo / "stolen").exists()
 
 

@@ -29,6 +29,7 @@ from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.languages import LANGUAGES
 from composer_hub.tasks.sources import open_package
 from tests.tasks import toy_node
+from tests.tasks.test_commits import commit, git
 
 pytest.importorskip("tree_sitter_typescript", reason="the extra `javascript` is not installed")
 SCRIPT = JavaScript()
@@ -305,6 +306,28 @@ def test_an_agent_runs_the_tests_and_is_rewarded_for_the_solution(shelf: TaskShe
         environment.write_file(edit.path, edit.text)
     assert "not implemented" not in environment.run_tests(task.fail_to_pass[0])
     assert environment.get_reward() == 1.0
+
+
+def test_a_commit_becomes_a_task(node: str, tmp_path: Path) -> None:
+    source = toy_node.write(tmp_path / "tiny-words")
+    git(source, "init", "-q", "-b", "main")
+    commit(source, "Begin")
+    capital = "one.charAt(0).toUpperCase()"
+    shouted = toy_node.WORDS.replace("(text) => text", "(text, loud = false) => text").replace(
+        capital, f"(loud ? one.toUpperCase() : {capital})")  # fmt: skip
+    asked = 'test("a loud title", () => { assert.equal(title("one", true), "ONEne"); });\n'
+    sha = commit(source, "Let titles be loud",
+                 **{"src/words.js": shouted, "test/words.test.js": toy_node.TEST_WORDS + asked})  # fmt: skip
+    made = tasks.make([str(source)], tasks.Options(kinds=("commit",), workers=1, recheck_every=1))
+    (task,), (report,) = made.tasks, made.reports
+    assert (task.commit, task.language, task.fail_to_pass) == (sha, "javascript", ("test/words.test.js::a loud title",))
+    assert report.rechecked == {"commit:exact": 1}
+    assert "> Let titles be loud" in task.statement
+    assert "export const title = (text, loud = false) =>" in task.statement
+    shelf = shelf_of(made.tasks, map(bundle_row, made.bundles), {}, tmp_path / "bundles")
+    digest = task.bundle_digest
+    check = tasks.check_task(task, shelf.bundles[digest], shelf.venvs[digest], None, open_sandbox())
+    assert check.ok, check
 
 
 HACKS = {
