@@ -289,9 +289,13 @@ def _of_history(source: str, options: Options, folder: Path, report: PackageRepo
     """Replay the changes of a git repository, up to the number of tasks that is wanted."""
     tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
     counts: Counter[str] = Counter()
+    bench: Bench | None = None  # of the change that is tried; an earlier one has given its user back
 
     def make_bench(package: Package, venv: Path, place: Path) -> Bench:
-        return Bench(package, venv, place, options.workers, options.sandbox)
+        nonlocal bench
+        report.cpu_s += bench.cpu_s if bench is not None else 0.0
+        bench = Bench(package, venv, place, options.workers, options.sandbox)
+        return bench
 
     def install(package: Package) -> Path:
         return package.language.environment(package, options.requirements, options.venvs)
@@ -301,14 +305,15 @@ def _of_history(source: str, options: Options, folder: Path, report: PackageRepo
         revisions=options.revisions, max_commits=options.max_commits, max_failing=options.max_failing,
         suite_seconds=options.suite_seconds, hide_tests=options.hide_tests,
     )  # fmt: skip
-    for bench, model, one in found:
+    for own, model, one in found:
         counts["valid"] += 1
         every = int(bool(options.recheck_every) and len(tasks) % options.recheck_every == 0)
-        more = _finished(bench, model, [one], replace(options, recheck_every=every), report)
+        more = _finished(own, model, [one], replace(options, recheck_every=every), report)
         report.package, report.version = model.package.name, model.package.metadata.version
         tasks, kept, bundles = tasks + more[0], kept | more[1], bundles + more[2]
         if len(tasks) == options.max_per_kind:
             break
+    report.cpu_s = round(report.cpu_s + (bench.cpu_s if bench is not None else 0.0), 2)
     report.num_commits = counts.pop("commits", 0)
     report.tried["commit"], report.valid["commit"] = counts.pop("tried", 0), counts.pop("valid", 0)
     report.reasons.update({f"commit:{reason}": number for reason, number in counts.items()})
@@ -342,6 +347,7 @@ def _make_package(source: str, options: Options, folder: Path, report: PackageRe
         report.kind_cpu_s[kind] = report.kind_cpu_s.get(kind, 0.0) + round(bench.cpu_s - before, 2)
         checked += found
     tasks, kept, bundles = _finished(bench, model, checked, options, report, hidden)
+    report.cpu_s = round(bench.cpu_s, 2)
     if not tasks:
         reasons = "; ".join(filter(None, [str(dict(report.reasons)), report.files_set_aside()]))
         raise PackageRefused("no_task", f"No candidate of {package.name} passed the gates: {reasons}.")
@@ -370,7 +376,6 @@ def _finished(
         report.kept[one.candidate.kind] += 1
         if oracle is not None:
             kept[task.task_id] = oracle
-    report.cpu_s = round(report.cpu_s + bench.cpu_s, 2)
     bundle = Bundle(
         package.digest,
         package.name,

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from composer_hub.tasks.deletion import Candidate, Model
@@ -95,9 +96,14 @@ def _symbol(symbol: str) -> str:
 
 
 def _tests(failing: list[str]) -> str:
-    shown = "\n".join(f"- `{id}`" for id in failing[:MAX_NAMED])
-    more = len(failing) - MAX_NAMED
-    return f"Failing tests:\n\n{shown}" + (f"\n- and {more:,} more" if more > 0 else "") if failing else ""
+    """Return the failing tests as a list; of many, the cases of a parametrized one are a line."""
+    lines = [f"- `{id}`" for id in failing]
+    if len(failing) > MAX_NAMED:
+        cases = Counter(id.split("[")[0] for id in failing)
+        lines = [f"- `{name}`" + f" ({number:,} cases)" * (number > 1) for name, number in cases.items()]
+    more = len(lines) - MAX_NAMED
+    lines = [*lines[:MAX_NAMED], *([f"- and {more:,} more"] if more > 0 else [])]
+    return "\n".join(["Failing tests:", "", *lines]) if failing else ""
 
 
 def _contract(model: Model, candidate: Candidate, failing: Sequence[str]) -> str:

@@ -132,12 +132,14 @@ def test_a_feature_spans_files_and_a_statement_says_what_is_known_of_it(made: ta
     assert "assert tinytext.boxes.box('a b') == ['+---+', '|a b|', '+---+']" in task.statement
 
 
-def test_a_statement_shows_a_method_in_its_class(tmp_path: Path) -> None:
+def test_a_statement_shows_a_method_in_its_class_and_the_cases_of_a_test_once(tmp_path: Path) -> None:
     empty: frozenset[str] = frozenset()
+    failing = [*(f"tests/test_it.py::test_many[{number}]" for number in range(40)), "tests/test_it.py::test_one"]
     package = open_package(str(toy.write(tmp_path / "toy")), tmp_path / "work")
     model = Model(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
-    _, more, _ = statements(model, Candidate("stub", "", ("tinytext.spans:Clock.move",), (), empty, 1), [])
+    _, more, _ = statements(model, Candidate("stub", "", ("tinytext.spans:Clock.move",), (), empty, 1), failing)
     assert "class Clock:\n    def move(self, text):" in more
+    assert "- `tests/test_it.py::test_many` (40 cases)\n- `tests/test_it.py::test_one`\n" in more
 
 
 def test_a_version_keeps_the_tasks_of_other_packages(made: tasks.TaskSet, tmp_path: Path) -> None:

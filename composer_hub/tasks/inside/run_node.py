@@ -39,7 +39,7 @@ def run_tests(job, setting):
             try:
                 text = report.read_text(errors="replace")
             except OSError:
-                return {}, (done.stderr + done.stdout).decode(errors="replace")[-300:]
+                return {}, (done.stderr or done.stdout).decode(errors="replace")[:300]  # the reason is above its trace
         return tests.results(text, tree), ""
 
     values = {"broken_files": [], "left_out": [], "denied": [], "late": [], "hangs": False, "warm": [], "variants": {},
