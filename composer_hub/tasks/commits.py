@@ -284,7 +284,7 @@ def _symbols(
         for one in language.functions(source):
             name, there = one.symbol.partition(":")[2], old.get(one.symbol)
             is_old = there is not None and language.head(earlier, name) == language.head(source, name)
-            if is_old and there.digest == one.digest:
+            if there is not None and is_old and there.digest == one.digest:
                 continue
             symbols.append(one.symbol)
             owner, _, last = name.rpartition(".")
