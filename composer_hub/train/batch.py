@@ -5,14 +5,17 @@ In: the sites of each rollout. Out: the tensors of the batch, and from a batch t
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from composer_hub.records import Hint
+
+FORK_TOKENS = 4  # the one at which a failed action went wrong, and those before it
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +27,7 @@ class HintSite:
     cut: int  # number of them before the hint
     inserted_ids: array[int]  # the hint and the generation prompt, which follow the cut
     action_ids: array[int]  # the turn's own tokens
-    corrected_ids: array[int]  # a later turn, or one of a better sibling, that did not fail
+    corrected_ids: array[int]  # what would have worked: of a live rollout a later turn, or one of a better sibling
     step: int = -1  # index in its trace
     span: tuple[int, int] = (0, 0)  # of a live rollout's completion
     is_exact: bool = True  # the tokens are those that were sampled
@@ -41,6 +44,23 @@ class HintSite:
     def num_tokens(self) -> int:
         return len(self.action_ids)
 
+    def at_fork(self) -> HintSite | None:
+        """Return the site with an action that ends where it parts from the corrected one; None if they never part.
+
+        The action's earlier tokens belong to both prompts then, so the rest of the action is not read at all.
+        """
+        fork = first_difference(self.action_ids, self.corrected_ids)
+        if fork == min(len(self.action_ids), len(self.corrected_ids)):
+            return None
+        start = max(0, fork + 1 - FORK_TOKENS)
+        before, around = self.action_ids[:start], self.action_ids[start : fork + 1]
+        return replace(
+            self,
+            prefix_ids=self.prefix_ids + before,
+            inserted_ids=self.inserted_ids + before,
+            action_ids=around,
+        )
+
 
 @dataclass(frozen=True, slots=True)
 class TeacherRows:
@@ -50,6 +70,26 @@ class TeacherRows:
     attention: Tensor  # (rows, time)
     student: Tensor  # (tokens, 2) rollout and place in its completion, in the order of the rows
     teacher: Tensor  # (rows, time - 1) bool: the hidden state at this place predicts one of the action's tokens
+
+
+def first_difference(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return the first place at which two lists differ, or the length of the shorter one."""
+    pairs = enumerate(zip(one, other, strict=False))
+    return next((place for place, (mine, theirs) in pairs if mine != theirs), min(len(one), len(other)))
+
+
+def up_to_fork(
+    lowered: Tensor,  # (tokens,) the nats that the hint takes from each sampled token
+    places: Tensor,  # (rows, time) bool: these tokens
+) -> Tensor:  # (tokens,) bool
+    """Return the last tokens of each row up to the first that the hint makes half as likely.
+
+    A row without such a token ends at the one that the hint lowers most, so that each site has a fork.
+    """
+    by_row = lowered.new_full(places.shape, -math.inf).masked_scatter(places, lowered)
+    halved = by_row >= by_row.amax(1, keepdim=True).clamp(max=math.log(2))
+    behind = halved.int().argmax(1, keepdim=True) - torch.arange(places.size(1), device=places.device)
+    return ((behind >= 0) & (behind < FORK_TOKENS))[places]
 
 
 def hint_tensors(

@@ -23,6 +23,10 @@ class ComposerConfig(GRPOConfig):
     hint_divergence: float = field(
         default=0.5, metadata={"help": "Divergence: 0 is KL(teacher, student), 1 the reverse, values between are JSD."}
     )
+    hint_aim: Literal["all", "fork"] = field(
+        default="all",
+        metadata={"help": "Tokens of a failed turn that are learned: all, or fork (those up to where it went wrong)."},
+    )
     max_hint_sites: int = field(default=1, metadata={"help": "Hint sites per rollout; the first ones are taken."})
     max_teacher_tokens: int = field(
         default=0,

@@ -14,9 +14,9 @@ import torch
 from accelerate.utils import gather_object
 from torch import Tensor
 
-from composer_hub.train.batch import HintSite, hint_tensors, teacher_rows
+from composer_hub.train.batch import FORK_TOKENS, HintSite, hint_tensors, teacher_rows, up_to_fork
 from composer_hub.train.hinting import REASONS
-from composer_hub.train.losses import divergence_from_hidden
+from composer_hub.train.losses import divergence_from_hidden, token_logps
 from composer_hub.train.metrics import note_writers
 from composer_hub.train.sharded import is_sharded
 from composer_hub.train.stream import Stream
@@ -40,6 +40,7 @@ class HintDivergence(Term):
     def __init__(self, trainer: ComposerTrainer, *, loader: TraceLoader | None = None) -> None:
         super().__init__(trainer.args.alpha_sdpo, loader=loader)
         self.trainer = trainer
+        self.at_fork = trainer.args.hint_aim == "fork"
 
     def divergence(
         self,
@@ -47,11 +48,20 @@ class HintDivergence(Term):
         student: Tensor,  # (tokens, width), with grad
         ids: Tensor,  # (rows, time) with the hints
         attention: Tensor,  # (rows, time)
-        places: Tensor,  # (rows, time - 1 or time) bool: the hidden states that predict these tokens
+        places: Tensor,  # (rows, time - 1) bool: the hidden states that predict these tokens
+        *,
+        find_fork: bool = False,
     ) -> tuple[Tensor, Notes]:
-        """Return the divergence of each token from the teacher that reads the hinted rows."""
+        """Return the divergence of each token from the teacher that reads the hinted rows, or only at their forks."""
         read, teacher_head = model.teacher.read(ids, attention)
-        hinted = read[:, : places.size(1)][places]
+        hinted = read[:, :-1][places]
+        if find_fork:
+            with torch.no_grad():
+                sampled = ids[:, 1:][places]
+                plain, _ = token_logps(student, model.head, sampled)
+                told, _ = token_logps(hinted, teacher_head, sampled)
+                kept = up_to_fork(plain - told, places)
+            student, hinted = student[kept], hinted[kept]
         beta = self.trainer.args.hint_divergence
         values, entropies = divergence_from_hidden(student, model.head, hinted, teacher_head, beta=beta)
         return values, {"divergence": values.detach(), "entropy": entropies}
@@ -93,17 +103,24 @@ class HintTerm(HintDivergence):
         )
         return hint_tensors(self.sites, rollouts.completion_mask, padding=rollouts.padding)
 
+    def count(self, rows: Mapping[str, Tensor]) -> Tensor:
+        if not self.at_fork:
+            return super().count(rows)
+        # The teacher finds the forks later. One at the very start has fewer tokens than counted here.
+        return rows["hint_mask"].sum(-1).clamp(max=FORK_TOKENS).sum()
+
     def values(self, model: TermModel, rows: Mapping[str, Tensor], hidden: Tensor | None) -> tuple[Tensor, Notes]:
         assert hidden is not None
         read = teacher_rows(rows)
         if read is not None:
             student = hidden[read.student[:, 0], read.student[:, 1]]
-            return self.divergence(model, student, read.ids, read.attention, read.teacher)
+            return self.divergence(model, student, read.ids, read.attention, read.teacher, find_fork=self.at_fork)
         values = hidden.new_zeros(0)
         if is_sharded(model.network):
             # Another rank reads its sites, and every forward of sharded weights needs all ranks: one token weighs 0.
-            ids = hidden.new_zeros((1, 1), dtype=torch.long)
-            values, _ = self.divergence(model, hidden[:1, 0], ids, torch.ones_like(ids), torch.ones_like(ids).bool())
+            ids = hidden.new_zeros((1, 2), dtype=torch.long)
+            places = torch.ones_like(ids[:, 1:]).bool()
+            values, _ = self.divergence(model, hidden[:1, 0], ids, torch.ones_like(ids), places, find_fork=self.at_fork)
         return values * 0.0, {"divergence": [], "entropy": []}
 
 
@@ -116,10 +133,12 @@ class RecordedHintTerm(HintDivergence):
     def tensors(self, rollouts: Sequence[HintSite]) -> dict[str, Tensor]:
         sites, refused = rollouts, self.trainer.hinter.refused
         self.note(sites)
-        # Hints of refused writers are never written live, but recorded. They are still read, so that all ranks have
-        # the same graph.
-        counted = [(site.hint.writer, site.hint.kind) not in refused for site in sites]
-        if refused:
+        aimed = [site.at_fork() if self.at_fork else site for site in sites]
+        # Hints of refused writers are never written live, but recorded. They are still read, and so are sites without
+        # a correction to part from, so that all ranks have the same graph.
+        counted = [site is not None and (site.hint.writer, site.hint.kind) not in refused for site in aimed]
+        sites = [one or site for one, site in zip(aimed, sites, strict=True)]
+        if refused or self.at_fork:
             self.trainer.note_means({"channel/hint_traces/left_out": [float(not one) for one in counted]})
         found: dict[str, Tensor] = {}
         for side, before in (("plain", "prefix_ids"), ("hinted", "hinted_ids")):

@@ -29,7 +29,7 @@ from composer_hub.hints.writers import (
     write_hint,
 )
 from composer_hub.records import ErrorSite, Hint, Step, Trace
-from composer_hub.train.batch import HintSite
+from composer_hub.train.batch import HintSite, first_difference
 from composer_hub.train.rollouts import Rollout
 
 # Conversations that end where a turn begins. Some templates (Gemma 4) go on after a result without a generation prompt.
@@ -116,7 +116,7 @@ class Hinter:
             return None
         if len(hinted) + len(corrected) > self.max_teacher_tokens:
             corrected = ()
-        cut = _first_difference(prefix, hinted)
+        cut = first_difference(prefix, hinted)
         before, inserted, own, better = (array("i", ids) for ids in (prefix, hinted[cut:], action, corrected))
         return HintSite(hint, before, cut, inserted, own, better)
 
@@ -139,11 +139,8 @@ class Hinter:
             closed = self.apply_template(start, add_generation_prompt=False)
         except _NO_TOOLS:
             return None
-        same = next(
-            (at for at, (one, other) in enumerate(zip(plain, hinted, strict=False)) if one != other), len(plain)
-        )
         # Cut before the generation prompt, and keep a token to compare if the model continues right after a result.
-        same = min(same, len(closed), len(plain) - 1)
+        same = min(first_difference(plain, hinted), len(closed), len(plain) - 1)
         return plain[same:], hinted[same:]
 
     def has_place(self, *, after_tool: bool) -> bool:
@@ -153,12 +150,6 @@ class Hinter:
         except (TemplateError, *_NO_TOOLS):
             return False
         return True
-
-
-def _first_difference(one: Sequence[int], other: Sequence[int]) -> int:
-    """Return the first place at which two lists differ, or the length of the first."""
-    pairs = enumerate(zip(one, other, strict=False))
-    return next((place for place, (mine, theirs) in pairs if mine != theirs), len(one))
 
 
 def own_writer(name: str, write: Callable[[SiteContext], Any]) -> HintWriter:

@@ -175,8 +175,9 @@ def test_with_alpha_zero_traces_change_nothing(make_trainer: Any, trained: Any, 
     assert loader.position == 0
 
 
+@pytest.mark.parametrize("aim", ["all", "fork"])
 def test_cutting_the_sites_of_a_step_into_more_pieces_does_not_change_it(
-    sites: list[HintSite], world: Any, tmp_path: Path
+    sites: list[HintSite], world: Any, tmp_path: Path, aim: str
 ) -> None:
     def cut(site: HintSite, length: int) -> HintSite:
         return dataclasses.replace(site, action_ids=site.action_ids[:length])
@@ -185,10 +186,25 @@ def test_cutting_the_sites_of_a_step_into_more_pieces_does_not_change_it(
     rows = [cut(sites[number % len(sites)], 3 + number) for number in range(12)]
     found = []
     for pieces in (1, 3, 6):
-        trainer = offline_of(world, tmp_path, rows, batch=12 // pieces, max_steps=1, gradient_accumulation_steps=pieces)
+        shape = {"batch": 12 // pieces, "gradient_accumulation_steps": pieces}
+        trainer = offline_of(world, tmp_path, rows, max_steps=1, hint_aim=aim, **shape)
         found.append(numbers(steps_of(trainer), "loss", "grad_norm")[0])
     assert found[1] == pytest.approx(found[0], rel=1e-4)
     assert found[2] == pytest.approx(found[0], rel=1e-4)
+
+
+def test_a_site_without_a_correction_has_no_fork_and_no_weight(
+    sites: list[HintSite], world: Any, tmp_path: Path
+) -> None:
+    known = next(site for site in sites if site.at_fork())
+    unknown = dataclasses.replace(known, corrected_ids=known.corrected_ids[:0])
+    names = ("loss", "grad_norm", "channel/hint_traces/left_out")
+    found = [
+        numbers(steps_of(offline_of(world, tmp_path, rows, batch=len(rows), max_steps=1, hint_aim="fork")), *names)[0]
+        for rows in ([known], [known, unknown], [unknown])
+    ]
+    assert found[1] == pytest.approx((*found[0][:2], 0.5), rel=1e-4)
+    assert found[2] == (0.0, 0.0, 1.0)
 
 
 def test_a_site_of_a_refused_writer_has_no_weight(sites: list[HintSite], world: Any, tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from array import array
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,12 +15,15 @@ pytest.importorskip("trl")
 from trl import GRPOTrainer  # noqa: E402
 
 from composer_hub.environments.desk import Desk, tasks  # noqa: E402
-from composer_hub.train.batch import teacher_rows  # noqa: E402
+from composer_hub.records import Hint  # noqa: E402
+from composer_hub.train.batch import HintSite, teacher_rows  # noqa: E402
 from composer_hub.train.checks import check_options  # noqa: E402
 from composer_hub.train.finite import NotFinite  # noqa: E402
 from composer_hub.train.hint_term import TraceLoader  # noqa: E402
+from composer_hub.train.losses import divergence_from_hidden  # noqa: E402
 from composer_hub.train.sharded import sharding_of  # noqa: E402
 from composer_hub.train.teacher import HintTeacher  # noqa: E402
+from composer_hub.train.terms import TermModel  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
 from composer_hub.train.uplift import SiteUplift, site_uplifts  # noqa: E402
 from tests.train.runs import steps_of, written_attempts  # noqa: E402
@@ -31,20 +35,23 @@ def numbers(rows: list[dict[str, float]], *names: str) -> list[tuple[float, ...]
     return [tuple(float(row[name]) for name in names) for row in rows]
 
 
-def test_with_both_weights_zero_it_is_grpo_to_the_last_bit(trained: Any) -> None:
-    plain, ours = trained(GRPOTrainer, sampled=True), trained(sampled=True)
+@pytest.mark.parametrize("options", [{}, {"hint_aim": "fork"}], ids=str)
+def test_with_both_weights_zero_it_is_grpo_to_the_last_bit(trained: Any, options: dict[str, Any]) -> None:
+    plain, ours = trained(GRPOTrainer, sampled=True), trained(sampled=True, **options)
     names = ("loss", "grad_norm", "reward")
     assert numbers(plain.rows, *names) == numbers(ours.rows, *names)
     for one, other in zip(plain.weights, ours.weights, strict=True):
         assert torch.equal(one, other)
 
 
-def test_cutting_a_batch_into_more_pieces_does_not_change_a_step(make_trainer: Any) -> None:
+@pytest.mark.parametrize("aim", ["all", "fork"])
+def test_cutting_a_batch_into_more_pieces_does_not_change_a_step(make_trainer: Any, aim: str) -> None:
     names = ("loss", "grad_norm", "channel/hint/loss", "channel/replay/loss")
     found = []
     for pieces, size in SHAPES:
         trainer = make_trainer(
             alpha_sdpo=0.5,
+            hint_aim=aim,
             max_hint_sites=3,
             beta_replay=0.5,
             max_steps=1,
@@ -99,6 +106,69 @@ def test_a_teacher_row_ends_with_the_tokens_that_the_student_wrote(generated: An
     written = batch["completion_ids"][rows.student[:, 0], rows.student[:, 1]]
     assert torch.equal(rows.ids[:, 1:][rows.teacher], written)
     assert rows.attention[:, -1].all()
+
+
+def test_at_the_fork_the_term_is_that_of_the_tokens_up_to_the_first_that_the_hint_halves(
+    generated: Any, make_trainer: Any
+) -> None:
+    trainer, batch = generated
+    rows = teacher_rows(batch)
+    with torch.no_grad():
+        hidden = trainer._bare.model(
+            input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
+            attention_mask=torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
+        )
+        hidden = hidden.last_hidden_state[:, batch["prompt_ids"].size(1) - 1 : -1]
+    model = TermModel(trainer._bare, trainer.teacher)
+    whole, _ = trainer.terms.terms[0].values(model, batch, hidden)
+    student = hidden[rows.student[:, 0], rows.student[:, 1]]
+    taught, head = trainer.teacher.read(rows.ids, rows.attention)
+    taught = taught[:, :-1][rows.teacher]
+    # To the last bit: every token of the failed turns counts by default.
+    expected, _ = divergence_from_hidden(student, model.head, taught, head, beta=0.5)
+    assert torch.equal(whole, expected)
+
+    sampled = rows.ids[:, 1:][rows.teacher].tolist()
+    logps = [model.head.logits(one).float().log_softmax(-1) for one in (student, taught)]
+    lowered = [float(logps[0][at, token] - logps[1][at, token]) for at, token in enumerate(sampled)]
+    kept, start = [], 0
+    for length in rows.teacher.sum(1).tolist():
+        own = lowered[start : start + length]
+        halved = [place for place, nats in enumerate(own) if nats >= math.log(2)] or [own.index(max(own))]
+        kept += range(start + max(0, halved[0] - 3), start + halved[0] + 1)
+        start += length
+    aimed = make_trainer(alpha_sdpo=0.5, max_hint_sites=3, hint_aim="fork").terms.terms[0]
+    values, _ = aimed.values(model, batch, hidden)
+    assert 0 < len(kept) < len(sampled)
+    assert values.tolist() == pytest.approx(whole[kept].tolist(), rel=1e-5, abs=1e-7)
+    assert aimed.count(batch) == sum(min(4, length) for length in rows.teacher.sum(1).tolist())
+
+
+@pytest.mark.parametrize(
+    ("action", "corrected", "around"),
+    [
+        ([1, 2, 3, 4, 5, 6, 7], [1, 2, 3, 4, 5, 9, 9, 9], [3, 4, 5, 6]),
+        ([1, 2, 3], [1, 8], [1, 2]),
+        ([1, 2, 3], [8, 2, 3], [1]),
+        ([1, 2], [1, 2, 3], None),  # only longer: the failed tokens are right
+        ([1, 2], [], None),  # unknown
+    ],
+)
+def test_a_recorded_site_ends_where_its_action_parts_from_the_corrected_one(
+    action: list[int], corrected: list[int], around: list[int] | None
+) -> None:
+    hint = Hint("Use x.", "own", "own", 1)
+    prefix, inserted = array("i", [50, 51, 52]), array("i", [60, 61])
+    site = HintSite(hint, prefix, 2, inserted, array("i", action), array("i", corrected))
+    aimed = site.at_fork()
+    if around is None:
+        assert aimed is None
+    else:
+        assert aimed is not None
+        assert aimed.action_ids.tolist() == around
+        stop = corrected.index(next(b for a, b in zip(action, corrected, strict=False) if a != b)) + 1
+        assert (aimed.prefix_ids + aimed.action_ids).tolist() == prefix.tolist() + action[:stop]
+        assert aimed.teacher_ids.tolist() == [50, 51, 60, 61, *action[:stop]]
 
 
 def test_a_truncated_rollout_that_does_not_count_has_no_hint(make_trainer: Any) -> None:
