@@ -10,6 +10,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -60,6 +61,9 @@ class Arm:
     control: bool = False  # hints name random words
     contrast: bool = False  # the hint counts by what a control does not do
     retries: bool = False  # pairs are hinted retries of the model's own, not what teachers agree on
+    after_hint: bool = False  # these retries are learned after the hint that they were written with
+    failures: bool = False  # pairs of turns that failed only
+    told: bool = False  # training prompts name every method and argument of the task; held-out ones do not
     extra_steps: float = 1.0  # times the steps of the other arms
 
 
@@ -80,6 +84,10 @@ ARMS = {
         Arm("sft_retries", SFT, retries=True),
         Arm("sft_agreed", SFT),
         Arm("grpo_time", extra_steps=1.3),
+        Arm("hint_fork", {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_aim": "fork"}),
+        Arm("sft_hinted", SFT, retries=True, after_hint=True),
+        Arm("grpo_told", told=True),
+        Arm("replay_failures", {"beta_replay": 0.2}, failures=True),
     )
 }
 
@@ -149,13 +157,14 @@ def run(
             bank = make.trainer(model, training, {"max_steps": 1})
             bank.hinter = _with_writer(bank, hint_of(api))
             rng, tried = random.Random(f"teachers-{seed}"), training[-budget.bank :]
-            pairs = replayed(bank, api, tried, tokenizer, hinted_retries if arm.retries else agreed_turns, rng, budget)
+            pairs = replayed(bank, api, tried, tokenizer, _bank_of(arm), rng, budget)
             num_steps -= round((1 + arm.retries / 2) * budget.bank / budget.rollouts_a_step)
             settings |= {} if pairs else {"beta_replay": 0.0}
             del bank
         loader = PairLoader(pairs, budget.pairs_a_step, padding=0, seed=seed) if pairs else None
         kind = ContrastTrainer if arm.contrast else RunTrainer
-        trainer = make.trainer(model, training, settings | {"max_steps": num_steps}, kind=kind, pairs=loader)
+        settings |= {"max_steps": num_steps}
+        trainer = make.trainer(model, training, settings, kind=kind, told=arm.told, pairs=loader)
         writer = hint_of(api, control=random.Random(f"control-{seed}") if arm.control else None)
         trainer.hinter = _with_writer(trainer, writer)
         for term in trainer.terms:
@@ -201,6 +210,7 @@ class _Maker:
         tasks: Sequence[Task],
         options: dict[str, Any],
         kind: type[RunTrainer] = RunTrainer,
+        told: bool = False,
         **extra: Any,
     ) -> RunTrainer:
         turns = max(self.regime.lengths) + self.regime.num_spare + 1
@@ -220,7 +230,9 @@ class _Maker:
         return kind(
             model=model,
             args=args,
-            train_dataset=Dataset.from_list([task.row(number) for number, task in enumerate(tasks)]),
+            train_dataset=Dataset.from_list(
+                [task.row(number, self.api.reminders(task) if told else ()) for number, task in enumerate(tasks)]
+            ),
             processing_class=self.tokenizer,
             reward_funcs=answer_is_right,
             environment_factory=lambda: StaleApi(self.api, self.regime),
@@ -262,10 +274,21 @@ def replayed(
     ]
 
 
-def agreed_turns(trainer: RunTrainer, api: Api, played: Played, tokenizer: Any, rng: random.Random) -> Iterator[Row]:
-    """Yield turns on which two teachers agree and the model did something else."""
+def _bank_of(arm: Arm) -> Bank:
+    if arm.retries:
+        return partial(hinted_retries, after_hint=arm.after_hint)
+    return partial(agreed_turns, failures=arm.failures)
+
+
+def agreed_turns(
+    trainer: RunTrainer, api: Api, played: Played, tokenizer: Any, rng: random.Random, *, failures: bool = False
+) -> Iterator[Row]:
+    """Yield turns on which two teachers agree and the model did something else, or only those of them that failed."""
     for task, rollout in played:
+        failed = {step.index for step in rollout.trace.steps if step.error_sites}
         for turn in _on_the_way(api, task, rollout, tokenizer):
+            if failures and turn.number not in failed:
+                continue
             votes = [_vote(api, task, turn.place, turn.value, turn.right, accuracy, rng) for accuracy in TEACHERS]
             agreed = next((vote for vote in votes if votes.count(vote) >= 2), None)
             if agreed is not None and agreed != turn.own:
@@ -275,8 +298,10 @@ def agreed_turns(trainer: RunTrainer, api: Api, played: Played, tokenizer: Any, 
                 yield before, chosen, list(rollout.completion_ids[start:stop])
 
 
-def hinted_retries(trainer: RunTrainer, api: Api, played: Played, tokenizer: Any, rng: random.Random) -> Iterator[Row]:
-    """Yield failed turns that the model got right when it tried once more and read a hint."""
+def hinted_retries(
+    trainer: RunTrainer, api: Api, played: Played, tokenizer: Any, rng: random.Random, *, after_hint: bool = False
+) -> Iterator[Row]:
+    """Yield failed turns that the model got right when it tried once more and read a hint; the hint stays or goes."""
     failed: list[tuple[HintSite, str]] = []
     for task, rollout in played:
         right = {turn.number: turn.right for turn in _on_the_way(api, task, rollout, tokenizer)}
@@ -297,7 +322,7 @@ def hinted_retries(trainer: RunTrainer, api: Api, played: Played, tokenizer: Any
     for (site, right_call), tokens in zip(failed, tried[:, longest:].tolist(), strict=True):
         chosen = tokenizer(right_call, add_special_tokens=False)["input_ids"]
         if tokens[: len(chosen)] == chosen:
-            yield list(site.prefix_ids), chosen, list(site.action_ids)
+            yield list(site.hinted_ids if after_hint else site.prefix_ids), chosen, list(site.action_ids)
 
 
 @dataclass(frozen=True)

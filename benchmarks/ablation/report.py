@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,14 @@ NAMES = {
     "grpo": "GRPO", "hint": "+ hint", "control": "+ control hint", "replay": "+ replay", "all": "all three",
     "hint_live": "+ hint, live teacher", "contrast": "+ contrastive hint", "sft_retries": "+ SFT on hinted retries",
     "sft_agreed": "+ SFT on agreed turns", "grpo_time": "GRPO, 1.3 times the steps",
+    "hint_fork": "+ hint at the fork", "sft_hinted": "+ SFT on retries after their hint",
+    "grpo_told": "GRPO, told while it trains", "replay_failures": "+ replay of failed turns",
 }  # fmt: skip
+COMPARED = (
+    ("all", "grpo"), ("hint", "grpo"), ("hint", "control"), ("replay", "grpo"), ("hint", "sft_retries"),
+    ("hint", "sft_hinted"), ("hint", "grpo_told"), ("hint", "hint_live"), ("hint_fork", "hint"), ("contrast", "hint"),
+    ("all", "grpo_time"), ("replay", "sft_agreed"), ("replay_failures", "grpo"),
+)  # fmt: skip
 COLORS = {"grpo": "#7f7f7f", "control": "#cc79a7", "hint": "#d55e00", "replay": "#009e73", "all": None}
 Run = Mapping[str, Any]
 Runs = Mapping[tuple[str, str], Mapping[int, Run]]  # (regime, arm) -> seed -> run
@@ -79,6 +87,13 @@ def interval(values: Sequence[float]) -> tuple[float, float, float]:
     return mean, mean - half, mean + half
 
 
+def sign_flip(values: Sequence[float]) -> float:
+    """Return the exact two-sided p of a mean this far from 0 if every sign were a fair coin."""
+    flips = product((1, -1), repeat=len(values))
+    sums = [abs(sum(sign * value for sign, value in zip(signs, values, strict=True))) for signs in flips]
+    return sum(one >= sums[0] - 1e-9 for one in sums) / len(sums)  # the first flips nothing
+
+
 def follows(run: Run) -> float:
     """Return how probable the right word is with the hint where the model does not know it."""
     return statistics.mean(
@@ -100,9 +115,9 @@ def tables(runs: Runs) -> Iterator[str]:
             f"**{_mean(finals)}**", _mean(map(area, several)), " to ".join(f"{100 * share:.0f} %" for share in dead),
         )  # fmt: skip
     yield ""
-    yield from _head("regime", "difference", "seeds", "by seed", "mean", "95 % interval")
+    yield from _head("regime", "difference", "seeds", "by seed", "mean", "95 % interval", "p, exact")
     for regime in ("dense", "sparse"):
-        for arm, other in (("all", "grpo"), ("hint", "grpo"), ("hint", "control"), ("replay", "grpo")):
+        for arm, other in COMPARED:
             values = paired(runs, regime, arm, other)
             if len(values) < MIN_SEEDS:
                 continue
@@ -110,7 +125,7 @@ def tables(runs: Runs) -> Iterator[str]:
             by_seed = " ".join(f"{value:+.2f}" for value in values)
             yield _row(
                 regime, f"{NAMES[arm]} minus {NAMES[other]}", str(len(values)), by_seed, f"**{mean:+.3f}**",
-                f"{low:+.3f} to {high:+.3f}",
+                f"{low:+.3f} to {high:+.3f}", f"{sign_flip(values):.3f}",
             )  # fmt: skip
     yield ""
     yield from _head("seed", "right word with the hint", "follows", "sparse: hint minus GRPO", "verdict")

@@ -52,10 +52,10 @@ class Task:
     operations: tuple[int, ...]
     value: int
 
-    def row(self, number: int) -> dict[str, Any]:
-        """Return the task as `GRPOTrainer` takes it."""
-        return {"prompt": [{"role": "user", "content": self.text}], "operations": list(self.operations),
-                "value": self.value, "task_id": number}  # fmt: skip
+    def row(self, number: int, reminders: Sequence[str] = ()) -> dict[str, Any]:
+        """Return the task as `GRPOTrainer` takes it; reminders are messages of the user behind it."""
+        prompt = [{"role": "user", "content": text} for text in (self.text, *reminders)]
+        return {"prompt": prompt, "operations": list(self.operations), "value": self.value, "task_id": number}
 
     @property
     def text(self) -> str:
@@ -91,6 +91,10 @@ class Api:
 
     def true_words(self, noun: int) -> tuple[int, int]:
         return self.verbs[noun][0], self.keys[noun][0]
+
+    def reminders(self, task: Task) -> list[str]:
+        """Return the hints that would correct any call of a task."""
+        return [key_hint(noun, *self.true_words(noun)) for noun in dict.fromkeys(task.operations)]
 
     def true_call(self, noun: int, value: int) -> dict[str, str]:
         return arguments(noun, *self.true_words(noun), value)

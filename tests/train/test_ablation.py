@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.ablation import report
-from benchmarks.ablation.world import REGIMES, Api, StaleApi, hint_of
+from benchmarks.ablation.world import REGIMES, TAKES, Api, StaleApi, Task, hint_of
 from composer_hub.hints import SiteContext
 from composer_hub.records import ErrorSite, ToolCall
 
@@ -38,7 +38,17 @@ def test_only_true_names_and_arguments_work_and_the_hint_names_them() -> None:
     assert environment._solves(environment.call(**(true | {"value": "v7"})).removeprefix("ok ")) is False
 
 
-@pytest.mark.parametrize(("arm", "num_steps"), [("all", 2), ("contrast", 3)])
+def test_reminders_name_the_true_words_and_stand_behind_the_task_in_training_only() -> None:
+    api = Api(3)
+    task = Task((5, 2, 5), 7)
+    told = task.row(0, api.reminders(task))["prompt"]
+    assert told[:1] == task.row(-1)["prompt"]
+    words = [message["content"].removeprefix(TAKES).split() for message in told[1:]]
+    calls = [api.true_call(noun, 7) for noun in (5, 2)]
+    assert words == [[call["method"], call["key"]] for call in calls]
+
+
+@pytest.mark.parametrize(("arm", "num_steps"), [("all", 2), ("contrast", 3), ("grpo_told", 3)])
 def test_an_arm_trains_on_the_words_of_the_world(arm: str, num_steps: int, tmp_path: Path) -> None:
     pytest.importorskip("trl")
     from benchmarks.ablation.arms import ARMS, QUICK, run
