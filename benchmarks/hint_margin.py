@@ -71,24 +71,24 @@ def sites_of(paths: Sequence[str], writers: Sequence[str]) -> Iterator[MarginSit
                     if not hint or found[name] == PER_SESSION or not context.call or not worked:
                         continue
                     found[name] += 1
-                    failed, right = _spelled(context.call), _spelled(worked)
+                    failed, right = spelled(context.call), spelled(worked)
                     if failed != right:  # long edits may differ only behind what is read
-                        yield MarginSite(hint, _context(trace, step), failed, right)
+                        yield MarginSite(hint, as_turns(trace, step), failed, right)
                     break  # the first writer speaks, as in a trace
 
 
-def _spelled(call: ToolCall) -> str:
+def spelled(call: ToolCall) -> str:
     shown = call.arguments if isinstance(call.arguments, str) else canonical_json(call.arguments)
     return f"{call.name} {shown}"[:MAX_ACTION_CHARS]
 
 
-def _context(trace: Trace, step: Step) -> tuple[tuple[str, str], ...]:
+def as_turns(trace: Trace, step: Step) -> tuple[tuple[str, str], ...]:
     indices = [index for start, stop in step.prompt for index in range(start, stop)][-MAX_TURNS:]
     return tuple(_turn(trace.messages[index]) for index in indices)
 
 
 def _turn(message: Message) -> tuple[str, str]:
-    calls = "\n".join(_spelled(call) for call in message.tool_calls)
+    calls = "\n".join(spelled(call) for call in message.tool_calls)
     text = "\n".join(filter(None, (message.content[:4000], calls))) or "."
     return ("assistant" if message.role == "assistant" else "user"), text
 
