@@ -2,7 +2,8 @@
 
 In: `Trace`s with hints, and the student's tokenizer and name. Out: `HintSite`s like those of live rollouts, and a count
 of the hinted steps that cannot be learned from. Exported rollouts carry the tokens that were sampled; other traces are
-rendered with the student's template, prompt and action separately.
+rendered with the student's template, prompt and action separately. A site's correction is its action with the call
+that worked; of a rollout, whose tokens are all that counts, it is the next turn that did not fail.
 """
 
 from __future__ import annotations
@@ -17,9 +18,11 @@ from typing import Any
 from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
+from composer_hub.actions.action import actions_of
 from composer_hub.actions.arguments import parsed_arguments
-from composer_hub.errors.context import next_success, steps_after
+from composer_hub.errors.context import context_of, next_success, steps_after
 from composer_hub.harnesses import family_of
+from composer_hub.hints.writers import worked_call
 from composer_hub.hub import Model
 from composer_hub.pairs.rows import published_prompt, published_tools
 from composer_hub.records import Hint, Message, Step, Trace, num_prompt_chars, prompt_of
@@ -121,8 +124,9 @@ class TraceEncoder:
         tokens = self._tokens(trace, step, sampled)
         if isinstance(tokens, str):
             return tokens
+        corrected = self._succeeding(trace, place) if sampled else self._repaired(trace, place, hint)
         try:
-            site = self.hinter.place(hint, *tokens, self._corrected(trace, place, sampled))
+            site = self.hinter.place(hint, *tokens, corrected)
         except TemplateError:
             return "template_has_another_generation_prompt"
         return dataclasses.replace(site, is_exact=sampled) if site else "longer_than_max_teacher_tokens"
@@ -165,9 +169,11 @@ class TraceEncoder:
         except (KeyError, TypeError, ValueError):  # these rows come from another program
             return "tokens_do_not_fit"
 
-    def _written(self, trace: Trace, step: Step) -> tuple[Sequence[int], Sequence[int]] | str:
-        """Return prompt and action as the student's template renders them."""
-        action = trace.messages[step.action]
+    def _written(
+        self, trace: Trace, step: Step, action: Message | None = None
+    ) -> tuple[Sequence[int], Sequence[int]] | str:
+        """Return the prompt of a step, and its action or another one, as the student's template renders them."""
+        action = action or trace.messages[step.action]
         if step.reasoning_status in ("summary", "encrypted"):
             return "thinking_was_not_recorded"  # without it these are not the tokens that were sampled
         if any(parsed_arguments(call) is None for call in action.tool_calls):
@@ -185,10 +191,28 @@ class TraceEncoder:
         ids = self.chats.ids(answer)
         return (self.chats.ids(prompt), ids) if ids else "empty_action"
 
-    def _corrected(self, trace: Trace, place: int, sampled: bool) -> Sequence[int]:
-        """Return the tokens of the first later call on the same branch that worked, as at live sites."""
+    def _succeeding(self, trace: Trace, place: int) -> Sequence[int]:
+        """Return the sampled tokens of the first later call on the same branch that worked, as at live sites."""
         success = next_success(trace, steps_after(trace, place))
-        tokens = self._tokens(trace, success, sampled) if success else ""
+        tokens = self._sampled(trace, success) if success else ""
+        return () if isinstance(tokens, str) else tokens[1]
+
+    def _repaired(self, trace: Trace, place: int, hint: Hint) -> Sequence[int]:
+        """Return the tokens of the action with the call that worked later in the place of the one that failed.
+
+        The words around it stay, so that both actions part at the mistake and nowhere before.
+        """
+        step = trace.steps[place]
+        site = next(one for one in step.error_sites if (one.kind, one.call_id) == (hint.kind, hint.call_id))
+        worked = worked_call(context_of(trace, place, site, actions_of(trace)))
+        if worked is None:
+            return ()
+        action, failed = trace.messages[step.action], (site.call_id, site.tool)
+        calls = tuple(
+            dataclasses.replace(worked, call_id=call.call_id) if (call.call_id, call.name) == failed else call
+            for call in action.tool_calls
+        )
+        tokens = self._written(trace, step, dataclasses.replace(action, tool_calls=calls))
         return () if isinstance(tokens, str) else tokens[1]
 
 

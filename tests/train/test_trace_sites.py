@@ -76,6 +76,25 @@ def test_a_step_is_written_as_a_rollout_would_have_sampled_it(world: Any, encode
     assert not site.is_exact
 
 
+def test_a_written_action_and_its_correction_part_at_the_mistake_and_nowhere_before(
+    world: Any, encoder: TraceEncoder
+) -> None:
+    trace = trace_of()
+    later = Message("assistant", "No such tool. I call add.", tool_calls=trace.messages[3].tool_calls)
+    named = dataclasses.replace(trace.messages[1], content="I add both.")
+    messages = (trace.messages[0], named, trace.messages[2], later, trace.messages[4])
+    (site,) = encoder.encode([dataclasses.replace(trace, messages=messages)]).sites
+    decode = world[1].decode
+    assert "I add both." in decode(site.corrected_ids)
+    aimed = site.at_fork()
+    assert aimed is not None
+    assert decode(aimed.prefix_ids + aimed.action_ids).endswith('{"name": "plus')
+    assert decode(aimed.teacher_ids).endswith('{"name": "plus')
+
+    silent = dataclasses.replace(trace, messages=trace.messages[:3], steps=trace.steps[:1])
+    assert not encoder.encode([silent]).sites[0].corrected_ids
+
+
 def test_tokens_of_a_rollout_are_used_only_under_the_tokenizer_that_made_them(
     world: Any, encoder: TraceEncoder
 ) -> None:
