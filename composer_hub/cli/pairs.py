@@ -14,6 +14,7 @@ from composer_hub.cli.export import chat_tokenizer
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.pair_versions import apply_verdicts, counts_text, diff
+from composer_hub.cli.paths import FOLDER
 from composer_hub.cli.policy import policy_options
 from composer_hub.cli.reference import precompute_ref
 from composer_hub.cli.sharding import Spread, sharding_options
@@ -33,8 +34,6 @@ from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import to_row
 from composer_hub.replay import purchase_of
-
-_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 
 
 @click.group(short_help="Build and review preference pairs.")
@@ -56,7 +55,7 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
     show_default=True,
     help="Votes of a replay run, or failures that the student repaired itself.",
 )
-@click.option("--run", "folder", type=_FOLDER, help="Folder of the replay run.")
+@click.option("--run", "folder", type=FOLDER, help="Folder of the replay run.")
 @policy_options
 @click.option("--with-prose", is_flag=True, help="Keep the words beside the calls in chosen and rejected.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Types of options that name a file to read. What would hang or never end is refused before a command begins."""
+"""Types of options that name a file or folder. What would hang or never end is refused before a command begins."""
 
 from __future__ import annotations
 
@@ -21,4 +21,5 @@ class _Readable(click.Path):
 
 
 FILE = _Readable(exists=True, dir_okay=False, path_type=Path)
+FOLDER = _Readable(exists=True, file_okay=False, path_type=Path)
 FILE_OR_FOLDER = _Readable(exists=True, path_type=Path)

@@ -9,9 +9,10 @@ import click
 from composer_hub import exits
 from composer_hub import shards as stage
 from composer_hub.cli.main import format_option
+from composer_hub.cli.paths import FOLDER
 from composer_hub.output import Output
 
-_FOLDER = click.argument("folder", type=click.Path(exists=True, file_okay=False, path_type=Path))
+_FOLDER = click.argument("folder", type=FOLDER)
 
 
 @click.group(short_help="Look at shards and run them again.")
