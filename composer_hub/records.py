@@ -90,6 +90,18 @@ class Message:
         )
 
 
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield every text in the values of an argument, however deep."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for item in value.values():
+            yield from strings_in(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from strings_in(item)
+
+
 # ----------------------------------------------------------------------------------------------- error sites and hints
 
 

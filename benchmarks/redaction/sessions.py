@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from composer_hub.records import Message, ToolCall, Trace
+from composer_hub.records import Message, ToolCall, Trace, strings_in
 from composer_hub.redact import Redactor
 
 SETS = Path(__file__).parent / "sets"
@@ -59,19 +59,8 @@ def trace_of(session: Mapping[str, Any]) -> Trace:
 def text_of(trace: Trace) -> str:
     """Return every text of a trace."""
     parts = [message.content for message in trace.messages]
-    parts += [text for message in trace.messages for call in message.tool_calls for text in _strings(call.arguments)]
+    parts += [text for message in trace.messages for call in message.tool_calls for text in strings_in(call.arguments)]
     return "\n".join(parts)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for one in value.values():
-            yield from _strings(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _strings(one)
 
 
 if __name__ == "__main__":

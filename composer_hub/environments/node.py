@@ -7,7 +7,6 @@ them do not pass.
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import os
 import shutil
@@ -17,10 +16,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock
-
 from composer_hub.environments.node_tests import numbers
-from composer_hub.environments.venvs import INSTALL_SECONDS, VenvError, venvs_folder
+from composer_hub.environments.venvs import INSTALL_SECONDS, VenvError, kept_environment
 
 OLDEST = (20, 16)  # the first that gives `process.getBuiltinModule`
 _NEEDED = (
@@ -69,21 +66,13 @@ def lock_of(manifest: Mapping[str, Any]) -> bytes | None:
 
 def modules_for(manifest: Mapping[str, Any], lock: bytes | None, folder: Path | None = None) -> Path:
     """Return a folder with `node_modules`, where everything that a manifest needs is installed."""
-    version, folder = node_version(), folder or venvs_folder()
-    key = hashlib.sha256(json.dumps(["npm", version, _clean(manifest)]).encode() + (lock or b"")).hexdigest()[:16]
-    place = folder / key
-    folder.mkdir(parents=True, exist_ok=True)
-    with FileLock(folder / f".{key}.lock"):
-        if not place.is_dir():
-            fresh = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=folder))
-            try:
-                fresh.chmod(0o755)
-                _npm(manifest, lock, fresh, ["install"])
-                (fresh / "node_modules").mkdir(exist_ok=True)
-                fresh.rename(place)
-            finally:
-                shutil.rmtree(fresh, ignore_errors=True)
-    return place
+
+    def install(fresh: Path) -> None:
+        _npm(manifest, lock, fresh, ["install"])
+        (fresh / "node_modules").mkdir(exist_ok=True)
+
+    what = json.dumps(["npm", node_version(), _clean(manifest)]).encode() + (lock or b"")
+    return kept_environment(what, folder, install)
 
 
 def installed(place: Path) -> tuple[str, ...]:

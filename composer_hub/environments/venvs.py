@@ -12,7 +12,7 @@ import subprocess
 import sys
 import tempfile
 import venv
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import metadata
 from pathlib import Path
 
@@ -36,8 +36,13 @@ def venvs_folder() -> Path:
 def venv_for(requirements: Sequence[str], folder: Path | None = None) -> Path:
     """Return a virtual environment with these requirements; only wheels are installed, so nothing is executed."""
     wanted = sorted(set(requirements))
-    folder = folder or venvs_folder()
-    key = hashlib.sha256("\n".join(["compiled", sys.version, sys.prefix, *wanted]).encode()).hexdigest()[:16]
+    what = "\n".join(["compiled", sys.version, sys.prefix, *wanted]).encode()
+    return kept_environment(what, folder, lambda fresh: _install(wanted, fresh))
+
+
+def kept_environment(what: bytes, folder: Path | None, install: Callable[[Path], None]) -> Path:
+    """Return the environment that is kept for what it holds; `install` fills the folder of one that is new."""
+    key, folder = hashlib.sha256(what).hexdigest()[:16], folder or venvs_folder()
     place = folder / key
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f".{key}.lock"):
@@ -45,7 +50,7 @@ def venv_for(requirements: Sequence[str], folder: Path | None = None) -> Path:
             fresh = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=folder))
             try:
                 fresh.chmod(0o755)
-                _install(wanted, fresh)
+                install(fresh)
                 fresh.rename(place)  # a half-made environment is never found under its name
             finally:
                 shutil.rmtree(fresh, ignore_errors=True)

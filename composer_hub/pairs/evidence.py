@@ -7,9 +7,8 @@ Listings number their lines, and edits are often indented otherwise, so a text i
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.call_forms import replacements
@@ -18,7 +17,7 @@ from composer_hub.actions.commands import commands_in
 from composer_hub.actions.edits import parse_patch
 from composer_hub.actions.scripts import calls_in
 from composer_hub.actions.tools import family_of_tool, known_tool
-from composer_hub.records import Message, ToolCall
+from composer_hub.records import Message, ToolCall, strings_in
 
 # Before a line of a listing or of a patch: `  12→def f():`, `12:def f():`, `+def f():`.
 _MARK = re.compile(r"\s*\d+\s?[→\t:|-]\s?|\+")
@@ -71,10 +70,10 @@ def texts_of(message: Message) -> Iterator[str]:
 
 def texts_in(call: ToolCall) -> Iterator[str]:
     """Yield every text in the arguments of a call and, if it is a script, of the calls that it makes."""
-    yield from _strings(call.arguments)
+    yield from strings_in(call.arguments)
     for inner in calls_in(call):
         if inner is not call:
-            yield from _strings(inner.arguments)
+            yield from strings_in(inner.arguments)
 
 
 def _needs(call: ToolCall) -> Iterator[Need]:
@@ -128,14 +127,3 @@ def _lines(text: str) -> Iterator[tuple[str, int, int]]:
     for line in text.split("\n"):
         yield _MARK.sub("", line, count=1).strip() if _MARK.match(line) else line.strip(), start, start + len(line)
         start += len(line) + 1
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for one in value.values():
-            yield from _strings(one)
-    elif isinstance(value, list):
-        for one in value:
-            yield from _strings(one)

@@ -59,17 +59,15 @@ def window_of(messages: Sequence[Message], answers: Sequence[Message], tools: To
         called = {call.name for message in (*view, *answers) for call in message.tool_calls}
         return [tool for tool in tools if tool.get("function", tool).get("name") in called]
 
-    def evident(text: str) -> Spans:
+    @functools.cache
+    def spans(text: str) -> Spans:
         return [span for need in needs if (span := need.span(text))]
 
-    spans = functools.cache(evident)
     window = whole
+    message: Callable[[int], Message] = messages.__getitem__
     for room in (0, *_ROOMS):
-
-        @functools.cache
-        def message(at: int, room: int = room) -> Message:
-            return _shortened(messages[at], room, spans) if room else messages[at]
-
+        if room:
+            message = _shortened_in(messages, room, spans)
         window = _longest(messages, message, lambda view: fits(view, used(view)), kept)
         if fits(window.messages, used(window.messages)):
             break
@@ -101,13 +99,6 @@ def counter(tokenizer: Any) -> Count:
 def is_supported(prompt: Sequence[Message], action: Message) -> bool:
     """Return whether a prompt shows every text that an action replaces and every file that it names."""
     return all(place_of(need, prompt) is not None for need in needs_of(action))
-
-
-def fitted(messages: Sequence[Message], fits: Callable[[Sequence[Message]], bool]) -> Window:
-    """Return the whole prompt if it fits, or its longest window that does, without any text cut."""
-    if not messages or fits(messages):
-        return Window(tuple(messages), 0, tuple(range(len(messages))))
-    return _longest(messages, messages.__getitem__, fits, _pinned(messages))
 
 
 def _longest(
@@ -185,6 +176,11 @@ def _group(messages: Sequence[Message], at: int) -> range:
     while stop < len(messages) and messages[stop].role == "tool":
         stop += 1
     return range(start, stop)
+
+
+def _shortened_in(messages: Sequence[Message], room: int, spans: Callable[[str], Spans]) -> Callable[[int], Message]:
+    """Return the messages by place; a text is cut when it is asked for, because most never are."""
+    return functools.cache(lambda at: _shortened(messages[at], room, spans))
 
 
 def _shortened(message: Message, room: int, spans: Callable[[str], Spans]) -> Message:

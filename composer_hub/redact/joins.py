@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from composer_hub.records import Message, ToolCall, Trace
+from composer_hub.records import Message, ToolCall, Trace, strings_in
 from composer_hub.redact.announced import announced_secrets, asks_for_code
 from composer_hub.redact.data import words
 from composer_hub.redact.finders import find
@@ -169,7 +169,7 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
     content = message.content
     if not content or len(content) > MAX_DOCUMENT:
         return
-    told = " ".join(_strings(call.arguments))[:MAX_TOLD]
+    told = " ".join(strings_in(call.arguments))[:MAX_TOLD]
     prints = _PRINTING.search(told)
     if prints and _DOCUMENTS.search(prints[0]):
         for value in _entries(content):
@@ -260,18 +260,7 @@ def _told_strings(value: Any) -> Iterator[str]:
         for item in value:
             yield from _told_strings(item)
     elif not isinstance(value, str) or not is_uuid(value):
-        yield from _strings(value)
-
-
-def _strings(value: Any) -> Iterator[str]:
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for item in value.values():
-            yield from _strings(item)
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _strings(item)
+        yield from strings_in(value)
 
 
 def _is_printed(value: str) -> bool:
@@ -391,7 +380,7 @@ def _typed(before: str, call: ToolCall) -> Iterator[Join]:
     if not isinstance(call.arguments, Mapping):
         return
     for value, label, rule in sibling_values(call.arguments):
-        yield from (Join(text, value, label, rule) for text in _strings(call.arguments) if value in text)
+        yield from (Join(text, value, label, rule) for text in strings_in(call.arguments) if value in text)
     prompt = _PROMPT.search(before[-REACH:]) if before[-REACH:].rstrip()[-1:] in _ASKING else None
     for key, typed in call.arguments.items() if prompt else ():
         if key in _TYPED and isinstance(typed, str):

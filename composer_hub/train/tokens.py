@@ -121,6 +121,9 @@ class PairEncoder:
 
     def one(self, pair: Pair) -> TokenPair | str:
         """Return a pair as tokens, or why it cannot be."""
+        tokens = self._tokens(pair, pair.prompt, pair.tools)
+        if tokens != _TOO_LONG:
+            return tokens
         answers = (*pair.chosen, *pair.rejected)
         window = window_of(
             pair.prompt, answers, pair.tools, lambda messages, tools: self._tokens(pair, messages, tools) != _TOO_LONG

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from composer_hub import pairs
 from composer_hub.pairs.rows import ASIDE
-from composer_hub.pairs.windows import estimate, fitted, is_supported, num_tokens, window_of
+from composer_hub.pairs.windows import Window, estimate, is_supported, num_tokens, window_of
 from composer_hub.records import MARKER, Message, ToolCall, from_row, to_row
 
 stable = settings(max_examples=60, deadline=None, derandomize=True)
@@ -33,6 +33,11 @@ def session(num_groups: int, *, users: Sequence[int] = (), size: int = 90, syste
 
 def up_to(limit: int) -> Callable[[Sequence[Message]], bool]:
     return lambda messages: num_tokens(messages) <= limit
+
+
+def fitted(messages: Sequence[Message], fits: Callable[[Sequence[Message]], bool]) -> Window:
+    """Return the window of a prompt whose answers depend on nothing."""
+    return window_of(messages, (), (), lambda view, _: fits(view))
 
 
 def test_a_prompt_that_fits_stays_as_it_is() -> None:
@@ -57,8 +62,10 @@ def test_a_window_keeps_system_task_the_latest_words_and_whole_groups_of_calls()
 def test_the_shortest_window_is_returned_if_none_fits() -> None:
     messages = session(5)
     assert fitted(messages, lambda _: False).messages[2:] == tuple(messages[-3:])
-    alone = [Message("user", "x" * 900)]
+    alone = [Message("user", "x" * 400)]  # no text is cut below 500 characters
     assert fitted(alone, lambda _: False).messages == tuple(alone)
+    (long,) = fitted([Message("user", "x" * 900)], lambda _: False).messages
+    assert len(long.content) < 600
     assert fitted([], lambda _: False).messages == ()
 
 
