@@ -428,12 +428,15 @@ _ORDINARY = re.compile(
     """,
     re.VERBOSE,
 )
+_AT_HOST = re.compile(r"@[\w-]+(?:\.[\w-]+)+")  # behind a value: an address
 _SHORT_WORD = 7
 
 
 def _opinion(atoms: Atoms, start: int, end: int, klass: int, share: float) -> Iterator[Opinion]:
     # An atom takes the full stop of its sentence, and the asterisks of Markdown, with it.
     value = atoms.buffer[start:end].strip("*").rstrip(".")
+    if CLASSES[klass] == "SECRET" and _AT_HOST.match(atoms.buffer, end):
+        return  # the id of a mail; a password in front of a host belongs to a URL, which the rules read
     if not is_vetoed(value, CLASSES[klass]):
         yield Opinion(value, CLASSES[klass], round(share, 3))
 

@@ -69,6 +69,8 @@ def is_read(text: str) -> bool:
 def broken(before: Trace, after: Trace) -> Iterator[tuple[str, str]]:
     """Yield the texts and lines that meant something to a reader before they were redacted, and no longer do."""
     texts: tuple[list[str], list[str]] = ([], [])
+    # An apostrophe in what a person or a model says is no quotation, though the sentence may parse as a command.
+    prose = {message.content for message in before.messages if message.role != "tool"}
     for trace, found in zip((before, after), texts, strict=True):
         map_strings(trace, lambda text, found=found: found.append(text) or text)
     for old, new in zip(*texts, strict=True):
@@ -78,6 +80,8 @@ def broken(before: Trace, after: Trace) -> Iterator[tuple[str, str]]:
                 continue
             if (inner := document(was)) is not None and not fits(inner, document(now)):
                 yield was, now
+            if old in prose:
+                continue
             if (is_shell(was) and not is_shell(now)) or (is_read(was) and not is_read(now)):
                 yield was, now
 
