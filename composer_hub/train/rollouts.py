@@ -319,7 +319,9 @@ def _own_sites(rollout: Rollout, trace: Trace, step: Step) -> Iterator[ErrorSite
             yield replace(site, kind=kind, blame=blame, rule=rule, message=text if lost else excerpt(text))
         elif (reason := reasons.get(site.call_id)) and site.rule.startswith("flag."):
             words = "" if canonical_kind(reason) in KINDS else f"{reason}\n"
-            yield replace(site, rule="rollout.environment_said", message=excerpt(words + site.message))
+            # The environment itself says that the call was wrong, which is all the proof that blame needs.
+            blame = "model" if site.blame == "unknown" else site.blame
+            yield replace(site, rule="rollout.environment_said", blame=blame, message=excerpt(words + site.message))
         else:
             yield site
 
