@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import itertools
-import json
 import random
-import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +12,9 @@ from typing import Any
 import pyarrow
 import pytest
 
-from composer_hub.local_hub.bucketstore import SCHEMA as BUCKETS
-from composer_hub.local_hub.bucketstore import find_bucket
 from composer_hub.local_hub.chunkstore import Chunks, XetFile
 from composer_hub.local_hub.store import Store
-from composer_hub.local_hub.trees import PutFile, lfs_entry
+from composer_hub.local_hub.trees import lfs_entry
 from composer_hub.local_hub.xorbs import Malformed
 
 from .test_xet import xorb_of
@@ -109,56 +104,6 @@ def test_a_deleted_repository_takes_its_chunks_along_and_no_others(store: Store)
     assert store.chunks.find(repos[0].scope, FILE) is store.chunks.find(AREA, FILE) is None
     entry = lfs_entry(file.sha256, 4)
     assert [store.has_content(repo, entry) for repo in repos] == [False] + [True] * 10
-
-
-def test_a_folder_of_format_1_keeps_its_files(tmp_path: Path) -> None:
-    root = tmp_path / "hub"
-    store = Store(root)
-    store.add_schema(BUCKETS)
-    repo = store.create_repo("model", "me/old", author="me")
-    data, packed = b"weights" * 100, xorb_of(b"first ", b"second")
-    entry = lfs_entry(hashlib.sha256(data).hexdigest(), len(data))
-    store.add_lfs(repo, entry.sha256, entry.size)
-    with store.blobs.writer() as writer:
-        writer.write(data)
-        writer.keep(entry.sha256)
-    head = store.commit(repo, "refs/heads/main", [PutFile("w.bin", entry)], title="w", large=[entry]).oid
-    bucket = "insert into buckets values(3, 'me/b', 'private', 'me', '')"
-    file = f"insert into bucket_files values(3, 'f.txt', '{FILE}', 12, 0, '')"
-    store.close()
-    with contextlib.closing(sqlite3.connect(root / "hub.sqlite")) as db:
-        db.executescript(
-            f"""{bucket}; {file}; drop table packs; drop table xorbs; drop table xet_files; drop table xet_areas;
-            create table lfs1(
-                repo integer, sha256 text, size integer not null, primary key(repo, sha256)) without rowid;
-            insert into lfs1 select repo, sha256, size from lfs; drop table lfs; alter table lfs1 rename to lfs;
-            create table xorbs(hash text primary key, offsets text not null, lengths text not null) without rowid;
-            create table xet_held(scope text, hash text, sha256 text not null, size integer not null,
-                terms text not null, primary key(scope, hash)) without rowid;
-            create trigger xet_goes_with_repo after delete on repos begin
-                delete from xet_held where scope = 'repo-' || old.id; end;
-            create trigger xet_goes_with_lfs after delete on lfs begin
-                delete from xet_held where scope = 'repo-' || old.repo and sha256 = old.sha256; end;
-            pragma user_version = 1;"""
-        )
-        terms = json.dumps([["cd" * 32, 12, 0, 2]])
-        db.execute("insert into xet_held values('bucket-3', ?, '', 12, ?)", (FILE, terms))
-        db.execute("insert into xet_held values('bucket-4', ?, '', 12, ?)", (FILE, terms.replace("cdcd", "0000")))
-        db.execute("insert into xet_held values('repo-1', ?, ?, 12, ?)", (FILE, entry.sha256, terms))
-        db.commit()
-    (root / "xorbs" / "cd").mkdir(parents=True)
-    (root / "xorbs" / "cd" / ("cd" * 32)).write_bytes(packed)
-    for _ in range(2):
-        with contextlib.closing(Store(root)) as again:
-            held = find_bucket(again.read(), "me/b")
-            assert held is not None
-            found = again.chunks.find(held.scope, FILE)
-            assert found is not None
-            assert b"".join(again.chunks.read(found)) == b"first second"
-            assert again.chunks.find("repo-1", FILE) is None
-            assert again.read_bytes(repo, head, "w.bin") == data
-            again.add_lfs(repo, "ee" * 32, 1)
-    assert not (root / "xorbs").exists()
 
 
 def test_damaged_or_missing_chunks_are_an_error_in_words(
