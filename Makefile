@@ -5,11 +5,12 @@ BIN    := $(VENV)/bin
 BENCHMARKS := actions embedded_hub ingest losses pair_cost publishing redaction replay step
 PIP    := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test lint docs bench conformance clean help
+.PHONY: demo test test-all lint docs bench conformance clean help
 
 help:
 	@echo "make demo   the whole line on the embedded Hub, training included; no account needed"
-	@echo "make test   the test suite"
+	@echo "make test   the quick tests: what a commit has to pass"
+	@echo "make test-all   every test, also those that kill, race, start ranks or a browser"
 	@echo "make lint   ruff and mypy"
 	@echo "make docs   the documentation as a site, in site/"
 	@echo "make conformance  huggingface_hub's own tests against the embedded Hub (ten minutes)"
@@ -20,7 +21,10 @@ demo: $(VENV)/.demo
 	@PATH="$(abspath $(BIN)):$$PATH" $(BIN)/composer-hub demo --keep .demo
 
 test: $(VENV)/.test
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist worksteal -m 'not slow and not live'
+
+test-all: $(VENV)/.test
+	$(BIN)/python -m pytest -n auto --dist worksteal --hypothesis-profile full --interleavings 60
 
 lint: $(VENV)/.test
 	$(BIN)/ruff check .

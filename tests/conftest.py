@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 pytest_plugins = (
+    "tests.quick",
     "tests.plugins.sessions",
     "tests.plugins.votes",
     "tests.plugins.hub",
@@ -22,7 +23,7 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
-        "--interleavings", type=int, default=60, help="random orders of simultaneous publications to try (60)"
+        "--interleavings", type=int, default=15, help="random orders of simultaneous publications to try (15)"
     )
 
 

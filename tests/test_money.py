@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub import exits
 from composer_hub.money import NANO, MachinePrice, cap_of, from_usd, show_usd
+from tests.quick import cases
 
 
 @pytest.mark.parametrize("value", [None, True, "x", float("nan"), float("inf"), -1, 1e40])
@@ -38,7 +39,7 @@ def test_a_machine_is_paid_in_full_units_of_time() -> None:
     assert MachinePrice(0).timeout_for(NANO) is None
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@cases(100)
 @given(unit_cost=st.integers(1, NANO), unit_s=st.sampled_from((1, 60, 3600)), amount=st.integers(0, 1000 * NANO))
 def test_the_worst_case_of_an_affordable_time_limit_fits_the_amount(unit_cost: int, unit_s: int, amount: int) -> None:
     price = MachinePrice(unit_cost, unit_s)

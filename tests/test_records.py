@@ -8,7 +8,7 @@ import sys
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.hub import decode_rows
@@ -37,8 +37,9 @@ from composer_hub.records import (
     to_row,
 )
 from tests.factories import call, make_pair, make_trace, result
+from tests.quick import cases
 
-STABLE = settings(max_examples=60, deadline=None, derandomize=True)
+STABLE = cases(60)
 
 json_values = st.recursive(
     st.none()

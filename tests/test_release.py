@@ -22,9 +22,16 @@ def lines_of(job: str) -> str:
 
 
 def test_only_the_job_that_publishes_may_ask_for_the_right_to_and_none_has_a_secret() -> None:
-    assert JOBS["publish"]["needs"] == "check"
+    assert JOBS["publish"]["needs"] == ["check", "test-all"]
     assert [name for name, job in JOBS.items() if "id-token" in job.get("permissions", {})] == ["publish"]
     assert "secrets." not in TEXT
+
+
+def test_every_test_passes_before_a_release_and_each_night() -> None:
+    text = (ROOT / JOBS["test-all"]["uses"]).read_text(encoding="utf-8")
+    workflow = yaml.safe_load(text)
+    assert "make test-all" in [step.get("run") for step in workflow["jobs"]["test-all"]["steps"]]
+    assert {"workflow_call", "schedule"} <= set(workflow[True])  # YAML 1.1 reads the key `on` as true
 
 
 def test_what_is_published_is_what_was_checked() -> None:

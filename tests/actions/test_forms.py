@@ -8,14 +8,15 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.context import contexts, whole_file
 from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, normalize, same
 from composer_hub.records import Message, ToolCall, Trace
+from tests.quick import cases
 
-stable = settings(max_examples=120, deadline=None, derandomize=True)
+stable = cases(120)
 
 FILE = "def f():\n    return 1\n\ndef g():\n    return 1\n"
 REPO = ActionContext(cwd="/repo", shell_cwd="/repo", files={"a.py": FILE})

@@ -5,12 +5,13 @@ from __future__ import annotations
 import posixpath
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.paths import enter, normal_path, tidy
+from tests.quick import cases
 
-stable = settings(max_examples=150, deadline=None, derandomize=True)
+stable = cases(150)
 
 
 @pytest.mark.parametrize(

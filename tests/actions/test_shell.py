@@ -10,15 +10,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.shell import MAX_CHARS, MAX_DEPTH, Simple, Unparsable, parse
 from composer_hub.actions.shell_form import ShellForm, argv_text, shell_form
 from composer_hub.records import canonical_json
+from tests.quick import cases
 
-stable = settings(max_examples=150, deadline=None, derandomize=True)
-slow = settings(max_examples=40, deadline=None, derandomize=True)
+stable = cases(150)
+slow = cases(40)
 
 REPO = "/repo"
 
@@ -360,7 +361,7 @@ def test_words_are_those_of_a_real_shell(words: list[str], data: st.DataObject) 
     assert words_of(f"run {text}") == words_in_sh(text)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@cases(100)
 @given(st.text(alphabet="ab '\"\\#=-./,:@+%^!{}", max_size=14))
 def test_any_literal_command_has_the_words_a_real_shell_gives_it(text: str) -> None:
     try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.calls import call_in_text, command_of, path_of
@@ -11,6 +11,7 @@ from composer_hub.actions.commands import commands_in
 from composer_hub.actions.tools import TOOLS, family_of_tool
 from composer_hub.errors.exits import main_command, prints_files, purpose_of
 from composer_hub.records import ToolCall
+from tests.quick import cases
 
 
 @pytest.mark.parametrize(
@@ -111,7 +112,7 @@ def test_the_last_call_of_a_text_protocol_counts() -> None:
     assert call_in_text("no call") == ToolCall("", None)
 
 
-@settings(max_examples=150, deadline=None, derandomize=True)
+@cases(150)
 @given(st.text(alphabet="ab \n|&;<>'\"\\$(){}EOF`#=-", max_size=300))
 def test_any_text_can_be_split_into_commands(text: str) -> None:
     for command in commands_in(text):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions import programs
@@ -21,6 +21,7 @@ from composer_hub.actions.forms import (
 )
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import Message, ToolCall
+from tests.quick import cases
 
 PATCH = "*** Begin Patch\n*** Update File: a.py\n@@ {}\n-x = 1\n+x = 2\n*** End Patch"
 
@@ -185,7 +186,7 @@ COMMANDS = st.builds(
 )
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@cases(300)
 @given(COMMANDS, COMMANDS)
 def test_any_words_have_a_form_and_comparing_them_has_no_direction(one: str, other: str) -> None:
     a, b = act(one), act(other)

@@ -21,13 +21,13 @@ from huggingface_hub import HfApi
 import composer_hub
 from composer_hub.exits import END_SIGNALS
 from composer_hub.local_hub.server import find_running
+from tests.cli.test_demo import WITHOUT_TRAINING
+from tests.quick import quick
 
 pytestmark = pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="processes are counted in /proc")
 SECONDS = 600.0
-SIGNALS = [signal.SIGINT, *END_SIGNALS, signal.SIGKILL]
+SIGNALS = quick(1, [*END_SIGNALS, signal.SIGINT, signal.SIGKILL])
 SLEEP = ("sh", "-c", "echo $HF_ENDPOINT; exec sleep 3600")
-# None in sys.modules makes a library look like one that is not installed.
-WITHOUT_TRAINING = "import sys; sys.modules['trl'] = None\n"
 
 # Every module that starts a process to last, with what ends it. Short calls of `subprocess.run` have their own limits.
 ENDED = {
@@ -184,6 +184,7 @@ def traces(home: dict[str, str]) -> str:
     return "me/ended@v1.0.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [*END_SIGNALS, signal.SIGKILL])
 def test_the_space_ends_with_its_command(begin: Callable, traces: str, number: int, tmp_path: Path) -> None:
     pytest.importorskip("gradio", reason="the Space needs gradio")
@@ -231,7 +232,7 @@ def test_the_embedded_teachers_end(begin: Callable, number: int, tmp_path: Path)
     end(number, serving(begin("teachers", "serve", "--format", "quiet")), tmp_path)
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize("number", quick(1, [signal.SIGTERM, signal.SIGKILL]))
 @pytest.mark.parametrize("words", [["ingest"], ["report"], ["ingest", "--executor", "processes", "--shards", "4"]])
 def test_workers_end_with_their_command(
     words: list[str], begin: Callable, number: int, sessions: Path, tmp_path: Path
@@ -249,6 +250,7 @@ def test_workers_end_with_their_command(
     assert number == signal.SIGKILL or not list(scratch.iterdir()), "it held sessions before their redaction"
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_demo_ends_with_its_hub_and_its_space(begin: Callable, number: int, tmp_path: Path) -> None:

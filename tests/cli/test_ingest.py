@@ -258,6 +258,7 @@ def test_an_interrupted_run_leaves_with_130_and_the_next_one_does_the_work(
     assert rerun.returncode == exits.DONE, rerun.stderr
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs /proc to see when the workers start")
 @pytest.mark.parametrize("after", [0.0, 0.1], ids=["at once", "while they import"])
 def test_ctrl_c_while_the_workers_start_is_one_line(home: dict[str, str], sessions: Path, after: float) -> None:
@@ -308,6 +309,7 @@ def test_without_a_source_the_sessions_of_the_machine_are_listed_and_nothing_is_
     assert refused.returncode == exits.USAGE
 
 
+@pytest.mark.slow
 def test_two_watchers_publish_each_settled_change_once_and_stop_on_sigint(
     home: dict[str, str], sessions: Path, tmp_path: Path
 ) -> None:

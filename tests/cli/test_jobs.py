@@ -66,6 +66,7 @@ def jobs(home: dict[str, str], tmp_path: Path) -> Jobs:
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(1500)
 def test_a_run_is_continued_after_its_time_limit_then_published_and_loads(
     jobs: Jobs, home: dict[str, str], tmp_path: Path
@@ -104,6 +105,7 @@ def test_a_run_is_continued_after_its_time_limit_then_published_and_loads(
     assert (loaded.num_parameters(), loaded.dtype) == (model.num_parameters(), torch.float32)
 
 
+@pytest.mark.slow
 def test_an_interrupted_launch_leaves_the_job_running_and_shows_how_to_cancel_it(
     in_process: Command, home: dict[str, str], tmp_path: Path
 ) -> None:

@@ -102,6 +102,7 @@ def test_an_unknown_dataset_is_named_before_anything_starts(composer_hub: Comman
     assert "There is no me/nothing@v1.0.0" in run.stderr
 
 
+@pytest.mark.slow
 def test_open_serves_the_space_until_interrupted(home: dict[str, str], traces: str) -> None:
     pytest.importorskip("gradio", reason="the Space needs gradio")
     pytest.importorskip("duckdb", reason="the Space needs duckdb")

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.errors.excerpts import excerpt
 from tests.errors.sessions import FILE, sites
+from tests.quick import cases
 
-STABLE = settings(max_examples=100, deadline=None, derandomize=True)
+STABLE = cases(100)
 
 
 def test_a_message_holds_the_environments_words_without_the_harness_s_wrapping() -> None:

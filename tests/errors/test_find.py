@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.errors.excerpts import MAX_MESSAGE_CHARS
@@ -18,8 +18,9 @@ from composer_hub.records import Message, Step, ToolCall, Trace
 from composer_hub.session import Session
 from tests.errors.examples import EXITS, HARNESS
 from tests.errors.sessions import FILE, TRACEBACK, Made, blames, flag, session_of, shell, sites
+from tests.quick import cases
 
-STABLE = settings(max_examples=100, deadline=None, derandomize=True)
+STABLE = cases(100)
 
 
 def test_a_call_without_a_result_dangles_unless_it_ends_the_session() -> None:

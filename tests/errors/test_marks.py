@@ -5,16 +5,17 @@ from __future__ import annotations
 import re
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub import harnesses
 from composer_hub.errors import exits
 from composer_hub.errors.rules import ANCHORS, ErrorRule, lines_with
+from tests.quick import cases
 
 MARKED = [rule for rule in (*exits.REPORTS, *ANCHORS) if rule.marks]
 SHELLS = [harness.shell for harness in harnesses.HARNESSES]
-STABLE = settings(derandomize=True, deadline=None, max_examples=25, database=None)
+STABLE = cases(25, database=None)
 
 
 @pytest.mark.parametrize("rule", MARKED, ids=lambda rule: rule.rule_id)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.action import actions_of
@@ -32,8 +32,9 @@ from composer_hub.hints.writers import (
 from composer_hub.ingest.reading import Reading, ReadOptions
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace
 from composer_hub.session import Session
+from tests.quick import cases
 
-STABLE = settings(max_examples=100, deadline=None, derandomize=True)
+STABLE = cases(100)
 
 
 def trace_of(*made: tuple[str, object, str], cwd: str = "/repo", tools: tuple[dict[str, object], ...] = ()) -> Trace:

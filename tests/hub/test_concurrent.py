@@ -36,6 +36,7 @@ from composer_hub.records import Pair, Trace
 from tests.cli.conftest import ROOT
 from tests.factories import make_pair
 from tests.hub.clients import hub_at
+from tests.quick import quick
 
 CARD = Card("traces", "Notes", license="mit", holes={"origin": "", "redaction": ""})
 FEATURES = Features({"id": Value("string"), "author": Value("string")})
@@ -127,7 +128,7 @@ def test_interleaved_publications_lose_no_row(tmp_path: Path, num_interleavings:
         assert {row["author"] for row in rows_of(load(folder, REPO))} == set(names), f"seed {seed}"
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", quick(1, range(4)))
 def test_interleaved_publications_on_the_hub_lose_no_row(seed: int, hub_server: ServerProcess, hub_repo: Any) -> None:
     hub, repo, names = embedded_hub(hub_server), hub_repo("interleaved"), ["ada", "bob", "eve"]
     turns = Turns(seed, len(names))
@@ -170,7 +171,7 @@ def test_of_equal_publications_at_once_one_publishes_and_the_others_have_nothing
         assert folder.tags(REPO) == {"v1.0.0": folder.resolve(REPO, "main")}
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", quick(1, range(4)))
 def test_of_equal_publications_at_once_on_the_hub_one_publishes(
     seed: int, hub_server: ServerProcess, hub_repo: Any
 ) -> None:
@@ -179,7 +180,7 @@ def test_of_equal_publications_at_once_on_the_hub_one_publishes(
     assert hub.tags(repo) == {"v1.0.0": hub.resolve(repo, "main")}
 
 
-@pytest.mark.parametrize("fault", ["lose:1", "drop:1", "503:1,lose:1"])
+@pytest.mark.parametrize("fault", quick(1, ["lose:1", "drop:1", "503:1,lose:1"]))
 def test_who_does_not_hear_that_its_commit_was_made_has_published(fault: str, tmp_path: Path) -> None:
     with start_server(tmp_path, ["--user", "me:hf_me"]) as server:
         hub_at(server, "hf_me").prepare(REPO, private=True)
@@ -189,7 +190,7 @@ def test_who_does_not_hear_that_its_commit_was_made_has_published(fault: str, tm
         assert hub.tags(REPO) == {"v1.0.0": hub.resolve(REPO, "main")}
 
 
-@pytest.mark.parametrize("fault", ["412:2,409:1", "drop:2,lose:1", "503:0.2,429:0.1"])
+@pytest.mark.parametrize("fault", quick(1, ["412:2,409:1", "drop:2,lose:1", "503:0.2,429:0.1"]))
 def test_publications_at_once_get_through_faults(fault: str, tmp_path: Path) -> None:
     with start_server(tmp_path, ["--user", "me:hf_me", "--inject", fault]) as server:
         hub = hub_at(server, "hf_me")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, given
 from hypothesis import strategies as st
 
 from composer_hub.hub.tables import build
@@ -22,6 +22,7 @@ from composer_hub.ingest.sources import HEAD_BYTES, sniff
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace, from_row, states, to_row
 from composer_hub.redact import Redactor, rules_digest, without_tokens_of_changed_text
 from tests.ingest.test_fuzz import mutated
+from tests.quick import cases
 
 SALT = b"0" * 32
 SECRET = "ghp_" + "Zq3vT9xLw2Rk8Yb5Nc7Jd1Hf6Gs4Pm0Ae9Qu"[:36]
@@ -245,7 +246,7 @@ def test_a_broken_row_is_named_and_left_out(row: dict[str, Any], said: str, tmp_
     assert report.counts["corrupt"] == 1
 
 
-@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@cases(60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_wrong_values_cost_at_most_a_row_and_the_rest_can_be_redacted(tmp_path: Path, data: Any) -> None:
     rows = [mutated(to_row(rollout(number)), data) for number in (1, 2)]

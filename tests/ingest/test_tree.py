@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.records import Message, ToolCall, prompt_of
+from tests.quick import cases
 
 FACTS = TraceFacts("test", "session")
 
@@ -124,7 +125,7 @@ def trees(draw, keeps=False):
     return nodes
 
 
-anything = settings(max_examples=100, deadline=None, derandomize=True)
+anything = cases(100)
 
 
 @given(trees(keeps=True))

@@ -78,6 +78,7 @@ def machine(folder: Path) -> Path:
     return folder / "bin"
 
 
+@pytest.mark.slow
 def test_a_job_runs_the_wheel_of_this_checkout(tmp_path: Path) -> None:
     pytest.importorskip("hatch_fancy_pypi_readme", reason="the wheel is built without a network")
     pytest.importorskip("trl", reason="the job installs the extra [train]")

@@ -12,12 +12,13 @@ from urllib.parse import quote
 
 import pytest
 from huggingface_hub.utils import httpx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.calls import ApiError
 from composer_hub.local_hub.files import parse_range
 from composer_hub.local_hub.server import ServerProcess
+from tests.quick import cases
 
 from .requests import announce, auth, commit, create, file, lfs_file, upload
 
@@ -223,7 +224,7 @@ def test_a_file_comes_back_whole_and_in_ranges(http: Any, repo: str, size: int) 
     assert http.get(path, headers={**auth("me"), "Range": f"bytes={size}-"}).status_code == 416
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@cases(200)
 @given(size=st.integers(0, 50), first=st.none() | st.integers(0, 60), last=st.none() | st.integers(0, 60))
 def test_a_range_gives_exactly_the_bytes_it_names(size: int, first: int | None, last: int | None) -> None:
     data = bytes(range(size))
@@ -243,7 +244,7 @@ def test_a_range_gives_exactly_the_bytes_it_names(size: int, first: int | None, 
     assert span is None or data[span[0] : span[1]] == expected
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@cases(100)
 @given(header=st.text(max_size=30))
 def test_a_range_that_is_none_never_fails_with_another_error(header: str) -> None:
     with contextlib.suppress(ApiError):
@@ -426,7 +427,7 @@ def test_a_foreign_host_is_refused(http: Any, host: str) -> None:
     assert http.get("/api/whoami-v2", headers={**auth("me"), "Host": host}).status_code in (400, 403)
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@cases(60)
 @given(
     segments=st.lists(st.text(min_size=1, max_size=8), min_size=1, max_size=7), method=st.sampled_from(["GET", "POST"])
 )

@@ -12,13 +12,14 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.blobs import WrongContent
 from composer_hub.local_hub.database import FORMAT, DatabaseError
 from composer_hub.local_hub.store import BadRef, Exists, HeadMoved, NoRevision, Repo, Store
 from composer_hub.local_hub.trees import DeleteFile, PutFile, TreeEntry, git_oid, lfs_entry
+from tests.quick import cases
 
 MAIN = "refs/heads/main"
 
@@ -212,7 +213,7 @@ def test_unfinished_files_are_swept_at_start(tmp_path: Path) -> None:
     again.close()
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@cases(25)
 @given(data=st.binary(max_size=3000), cuts=st.lists(st.integers(0, 3000), max_size=4))
 def test_bytes_come_back_as_they_were_written_in_whatever_pieces(
     tmp_path_factory, data: bytes, cuts: list[int]

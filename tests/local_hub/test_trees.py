@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub._local_folder import get_local_download_paths
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.trees import (
@@ -27,8 +27,9 @@ from composer_hub.local_hub.trees import (
     lfs_entry,
     listing,
 )
+from tests.quick import cases
 
-stable = settings(max_examples=60, deadline=None, derandomize=True)
+stable = cases(60)
 names = st.text("abc", min_size=1, max_size=3)
 paths = st.lists(names, min_size=1, max_size=3).map("/".join)
 entries = st.integers(0, 5).map(lambda n: TreeEntry(git_oid(b"%d" % n), n))

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 from huggingface_hub.utils import httpx
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.local_hub.server import ServerProcess
 from composer_hub.local_hub.xorbs import Malformed, chunks, merged, parse_shard
+from tests.quick import cases
 
 HEADER, END = bytes(48), b"\xff" * 32 + bytes(16)
 
@@ -83,14 +84,14 @@ def test_a_file_of_another_repository_cannot_be_read_by_its_hash(cas: Any) -> No
     assert cas.get(f"/v1/reconstructions/{'00' * 32}").status_code == 404
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@cases(200)
 @given(body=st.binary(max_size=300))
 def test_no_bytes_make_the_shard_reader_fail_otherwise_than_as_malformed(body: bytes) -> None:
     with contextlib.suppress(Malformed):
         list(parse_shard(body))
 
 
-@settings(max_examples=200, deadline=None, derandomize=True)
+@cases(200)
 @given(body=st.binary(max_size=300))
 def test_no_bytes_make_the_xorb_reader_fail_otherwise_than_as_malformed(body: bytes) -> None:
     try:
@@ -100,7 +101,7 @@ def test_no_bytes_make_the_xorb_reader_fail_otherwise_than_as_malformed(body: by
     assert all(offset <= len(body) for offset, _ in found)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@cases(100)
 @given(spans=st.lists(st.tuples(st.integers(0, 20), st.integers(1, 5)).map(lambda pair: (pair[0], sum(pair)))))
 def test_merged_spans_cover_the_same_chunks_and_do_not_touch(spans: list[tuple[int, int]]) -> None:
 

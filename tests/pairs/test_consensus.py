@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.forms import same
@@ -20,6 +20,7 @@ from composer_hub.pairs.prompts import NO_RESULT, paired
 from composer_hub.pairs.rows import published_tools
 from composer_hub.records import ErrorSite, Message, Pair, Trace, Vote, from_row, to_row
 from composer_hub.replay.prompts import Prompts
+from tests.quick import cases
 
 LS = ("Bash", {"command": "ls"})
 READ = ("Read", {"file_path": "/repo/a.py"})
@@ -328,7 +329,7 @@ CALLS = [
 ]
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@cases(100)
 @given(st.lists(st.lists(st.sampled_from(CALLS), min_size=1, max_size=4), min_size=1, max_size=5))
 def test_no_pair_prefers_the_action_it_rejects_and_every_step_is_counted(
     make_trace: Make, make_vote: Make, steps: list[list[Any]]

@@ -9,11 +9,12 @@ from collections.abc import Callable, Hashable, Sequence
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.pairs.stats import Array, auc, fleiss_kappa, interval, quantile, ratio
 from composer_hub.pairs.style import features_of_text, logistic_regression, style_leak
+from tests.quick import cases
 
 ONE = np.ones(1)
 
@@ -63,7 +64,7 @@ def test_kappa_does_not_depend_on_which_ratings_were_asked_for_if_each_is_weight
 RATINGS = st.lists(st.lists(st.sampled_from("abc"), min_size=2, max_size=4), min_size=2, max_size=8)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@cases(100)
 @given(RATINGS, st.lists(st.integers(0, 2), min_size=8, max_size=8))
 def test_a_traces_weight_is_how_often_it_was_drawn(units: list[list[str]], drawn: list[int]) -> None:
     traces = list(range(len(units)))
@@ -80,7 +81,7 @@ def test_full_agreement_is_one_and_kappa_is_unknown_without_ratings() -> None:
     assert math.isnan(kappa([["a"], []])(ONE))
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@cases(100)
 @given(st.lists(st.integers(0, 5), min_size=1, max_size=9), st.lists(st.integers(0, 5), min_size=1, max_size=9))
 def test_auc_is_that_of_brute_force(a: list[int], b: list[int]) -> None:
     wins = sum((x > y) + 0.5 * (x == y) for x in a for y in b) / (len(a) * len(b))

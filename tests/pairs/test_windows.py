@@ -7,15 +7,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub import pairs
 from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.windows import Window, estimate, is_supported, num_tokens, window_of
 from composer_hub.records import MARKER, Message, ToolCall, from_row, to_row
+from tests.quick import cases
 
-stable = settings(max_examples=60, deadline=None, derandomize=True)
+stable = cases(60)
 
 
 def session(num_groups: int, *, users: Sequence[int] = (), size: int = 90, system: bool = True) -> list[Message]:

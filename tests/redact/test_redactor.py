@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.redaction.plants import Plant, planted_trace, plants, score, texts_of
@@ -24,9 +24,10 @@ from composer_hub.redact import (
     read_denylist,
     rules_digest,
 )
+from tests.quick import cases
 
 SALT = b"salt of these tests"
-STABLE = settings(max_examples=60, deadline=None, derandomize=True)
+STABLE = cases(60)
 TOKEN = "ghp_" + "aZ3kQ9xW7mP2rT5vB8nC" + "1dF4gH6jL0sY"
 
 

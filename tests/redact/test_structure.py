@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from benchmarks.redaction.carriers import CARRIERS, carried
@@ -21,10 +21,11 @@ from composer_hub.records import Message, ToolCall, Trace
 from composer_hub.redact import Redactor
 from composer_hub.redact.structure import replaced
 from composer_hub.redact.trace import map_strings
+from tests.quick import cases
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/harnesses"
 PLACEHOLDER = "[SECRET_x0123456789abcdef]"
-STABLE = settings(max_examples=400, deadline=None, derandomize=True)
+STABLE = cases(400)
 
 
 def document(text: str) -> Any:

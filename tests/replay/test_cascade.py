@@ -7,7 +7,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.pairs.policy import Policy
@@ -19,6 +19,7 @@ from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.orders import is_late
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
+from tests.quick import cases
 from tests.replay.sample import compare, trace_of
 
 PANEL = [
@@ -89,7 +90,7 @@ def asked(run: TraceRounds) -> int:
     return sum(vote.status != "not_asked" for vote in run.votes())
 
 
-@settings(max_examples=60, deadline=None, derandomize=True)
+@cases(60)
 @given(seed=st.integers(0, 10**6))
 def test_sequential_voting_finds_the_pairs_of_asking_all_for_fewer_calls(seed: int) -> None:
     trace = trace_of(15)
@@ -101,7 +102,7 @@ def test_sequential_voting_finds_the_pairs_of_asking_all_for_fewer_calls(seed: i
     assert asked(fewer) < asked(everyone) == 45
 
 
-@settings(max_examples=40, deadline=None, derandomize=True)
+@cases(40)
 @given(seed=st.integers(0, 10**6))
 def test_the_cascade_finds_no_false_pair_and_misses_one_only_late_or_if_a_teacher_repeats_the_student(
     seed: int,

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub import exits
@@ -18,8 +18,9 @@ from composer_hub.money import NANO
 from composer_hub.replay.ledger import Busy, CapReached, Ledger, LedgerError, Question, Reserved, Stored
 from composer_hub.replay.owners import Owner
 from composer_hub.replay.prices import per_million
+from tests.quick import cases
 
-stable = settings(max_examples=60, deadline=None, derandomize=True)
+stable = cases(60)
 
 
 def question(key: str, teacher: str = "small") -> Question:

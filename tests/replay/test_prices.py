@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.money import TokenPrice
 from composer_hub.replay.prices import TABLE, PriceError, from_entry, from_table, parse_given, per_million
+from tests.quick import cases
 
-stable = settings(max_examples=200, deadline=None, derandomize=True)
+stable = cases(200)
 tokens = st.integers(0, 2_000_000)
 dollars = st.decimals(0, 200, places=4)
 

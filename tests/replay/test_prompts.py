@@ -5,16 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.pairs.prompts import NO_RESULT, paired
 from composer_hub.records import Message, Step, ToolCall, Trace, canonical_json
 from composer_hub.replay.fake import tokens_of
 from composer_hub.replay.prompts import Counted, Prompts, marked
+from tests.quick import cases
 from tests.replay.sample import trace_of
 
-stable = settings(max_examples=100, deadline=None, derandomize=True)
+stable = cases(100)
 
 
 def test_each_prompt_starts_with_the_one_before() -> None:

@@ -21,6 +21,7 @@ from inspector.verdicts import chosen_first
 from composer_hub import hub
 from composer_hub.records import stable_id
 from tests.hidden import HIDDEN, hidden_in
+from tests.quick import quick
 from tests.space.conftest import NUM_PAIRS, Published, serving
 from tests.space.hostile import PAYLOADS
 
@@ -61,7 +62,7 @@ def moved(page: Any, before: str) -> str:
 # --------------------------------------------------------------------------------------------------------- hostile data
 
 
-@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("view", quick(1, VIEWS))
 def test_hostile_text_is_shown_and_never_runs(open_page: Open, space: str, view: str) -> None:
     page = open_page(f"{space}?view={view}")
     for at in range(min(3, rows(page).count())):
@@ -84,6 +85,7 @@ def test_hostile_text_is_shown_and_never_runs(open_page: Open, space: str, view:
     assert page.locator("a[href^='javascript']").count() == 0
 
 
+@pytest.mark.slow
 def test_the_browser_knows_the_same_hidden_characters(open_page: Open, space: str) -> None:
     script = """() => {
         const every = Array.from({ length: 0x110000 }, (_, code) => code);
@@ -92,6 +94,7 @@ def test_the_browser_knows_the_same_hidden_characters(open_page: Open, space: st
     assert open_page(space).evaluate(script) == [ord(char) for char in HIDDEN]
 
 
+@pytest.mark.slow
 def test_the_edit_box_hides_nothing_and_holds_the_very_values(
     open_page: Open, space: str, published: Published, where: Any
 ) -> None:
@@ -113,6 +116,7 @@ def test_the_edit_box_hides_nothing_and_holds_the_very_values(
     assert hiding
 
 
+@pytest.mark.slow
 def test_hostile_words_in_the_address_and_in_the_search_are_values(open_page: Open, space: str) -> None:
     page = open_page(space)
     for payload in PAYLOADS:
@@ -124,6 +128,7 @@ def test_hostile_words_in_the_address_and_in_the_search_are_values(open_page: Op
     assert "No such pair" in page.inner_text("#detail")
 
 
+@pytest.mark.slow
 def test_a_pair_that_comes_after_the_list_was_emptied_is_not_shown(open_page: Open, space: str) -> None:
     page = open_page(space)
     held: list[Any] = []
@@ -139,6 +144,7 @@ def test_a_pair_that_comes_after_the_list_was_emptied_is_not_shown(open_page: Op
     assert page.inner_text("#detail").strip() == ""
 
 
+@pytest.mark.slow
 def test_a_line_of_ten_million_characters_costs_a_page_little_and_is_fetched_in_pieces(
     open_page: Open, space: str
 ) -> None:
@@ -184,6 +190,7 @@ def test_keys_move_decide_and_undo_and_drafts_survive_a_reload(open_page: Open, 
     assert page.inner_text("#progress") == f"0 of {NUM_PAIRS - 1}"
 
 
+@pytest.mark.slow
 def test_keys_scroll_the_detail_whatever_has_the_focus(open_page: Open, space: str) -> None:
     page = open_page(space, viewport={"width": 1300, "height": 500})
     assert page.evaluate("document.activeElement.id") == "detail"
@@ -206,6 +213,7 @@ def test_keys_scroll_the_detail_whatever_has_the_focus(open_page: Open, space: s
     assert page.evaluate(top) == 0
 
 
+@pytest.mark.slow
 def test_one_key_unfolds_all_messages_and_one_jumps_between_differences(open_page: Open, space: str) -> None:
     page = open_page(space)
     wait_for(page, "() => document.querySelector('.recent > details')")
@@ -224,6 +232,7 @@ def test_one_key_unfolds_all_messages_and_one_jumps_between_differences(open_pag
     assert seen == [at % num for at in (0, 1, 2, 1)]
 
 
+@pytest.mark.slow
 def test_a_blind_reader_sees_neither_student_nor_teachers_before_a_decision(
     open_page: Open, space: str, published: Published, where: Any
 ) -> None:
@@ -253,6 +262,7 @@ def test_a_blind_reader_sees_neither_student_nor_teachers_before_a_decision(
     )
 
 
+@pytest.mark.slow
 def test_labels_are_open_for_those_who_explore(
     open_page: Open, hub_server: Any, published: Published, tmp_path: Path
 ) -> None:
@@ -274,6 +284,7 @@ def test_labels_are_open_for_those_who_explore(
         page.close()
 
 
+@pytest.mark.slow
 def test_keys_are_letters_while_one_types_and_can_be_turned_off(open_page: Open, space: str) -> None:
     page = open_page(space)
     press(page, "n")
@@ -288,6 +299,7 @@ def test_keys_are_letters_while_one_types_and_can_be_turned_off(open_page: Open,
     assert page.inner_text("[data-count]") == "0"
 
 
+@pytest.mark.slow
 def test_the_next_page_opens_when_one_moves_past_the_last_pair(open_page: Open, space: str) -> None:
     page = open_page(space)
     rows(page).last.click()
@@ -301,6 +313,7 @@ def test_the_next_page_opens_when_one_moves_past_the_last_pair(open_page: Open, 
     wait_for(page, "(id) => document.querySelector('#list [aria-current]')?.dataset.item === id", last)
 
 
+@pytest.mark.slow
 def test_a_link_opens_its_pair_on_its_page(open_page: Open, space: str) -> None:
     page = open_page(f"{space}?page=1")
     rows(page).last.click()
@@ -312,6 +325,7 @@ def test_a_link_opens_its_pair_on_its_page(open_page: Open, space: str) -> None:
     assert other.locator("[rel=next][href]").count() == 0
 
 
+@pytest.mark.slow
 def test_the_address_holds_the_filters(open_page: Open, space: str) -> None:
     page = open_page(space)
     press(page, "f")
@@ -370,6 +384,7 @@ def test_the_hint_is_at_its_place_in_the_teachers_prompt_alone(open_page: Open, 
     assert page.locator(".inserted").is_visible()
 
 
+@pytest.mark.slow
 def test_versions_are_compared_by_step(open_page: Open, space: str) -> None:
     page = open_page(f"{space}?view=overview&base=v1.0.0")
     assert "1 added, 1 removed, 0 changed" in page.inner_text(".changes-card")
@@ -380,6 +395,7 @@ def test_versions_are_compared_by_step(open_page: Open, space: str) -> None:
 # ------------------------------------------------------------------------------------------------------------- verdicts
 
 
+@pytest.mark.slow
 def test_two_reviewers_submit_pull_requests_and_their_agreement_is_shown(
     open_page: Open, space: str, space_of_ada: str, published: Published, where: Any
 ) -> None:
@@ -429,6 +445,7 @@ def verdict_lines(where: Any, repo: str, num: int) -> list[str]:
     return [line for path in local for line in Path(path).read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_other_verdicts_stay_hidden_until_one_has_decided(
     open_page: Open, space: str, space_of_ada: str, published: Published
 ) -> None:
@@ -456,6 +473,7 @@ def test_other_verdicts_stay_hidden_until_one_has_decided(
     wait_for(own, "() => document.querySelector('[data-others]:not([hidden])')?.innerText.includes('a wild guess')")
 
 
+@pytest.mark.slow
 def test_an_edit_that_is_not_a_list_of_calls_is_refused_in_the_dialog(open_page: Open, space: str) -> None:
     page = open_page(space)
     press(page, "e")
@@ -468,6 +486,7 @@ def test_an_edit_that_is_not_a_list_of_calls_is_refused_in_the_dialog(open_page:
     assert page.inner_text("[data-count]") == "0"
 
 
+@pytest.mark.slow
 def test_one_key_names_a_wrong_blame_on_the_trace_set(
     open_page: Open, space: str, published: Published, where: Any
 ) -> None:
@@ -484,6 +503,7 @@ def test_one_key_names_a_wrong_blame_on_the_trace_set(
     assert [pull.title for pull in pulls] == ["Add 1 verdicts of me"]
 
 
+@pytest.mark.slow
 def test_a_hint_is_edited_in_a_box_and_a_wrong_blame_names_another(
     open_page: Open, space: str, published: Published
 ) -> None:
@@ -506,6 +526,7 @@ def test_a_hint_is_edited_in_a_box_and_a_wrong_blame_names_another(
     assert (drafts[blamed]["verdict"], drafts[blamed]["blame"]) == ("wrong_blame", "env")
 
 
+@pytest.mark.slow
 def test_a_mark_of_a_session_opens_its_page_and_a_step_in_full(open_page: Open, space: str) -> None:
     page = open_page(f"{space}?view=sessions")
     page.click("#detail a[href*='#step-0']")
@@ -521,8 +542,8 @@ def test_a_mark_of_a_session_opens_its_page_and_a_step_in_full(open_page: Open, 
 # ----------------------------------------------------------------------------------------------------------- appearance
 
 
-@pytest.mark.parametrize(("scheme", "size"), list(itertools.product(("light", "dark"), (DESKTOP, PHONE))), ids=str)
-@pytest.mark.parametrize("view", [*VIEWS, "decided pairs"])
+@pytest.mark.parametrize(("scheme", "size"), quick(1, itertools.product(("light", "dark"), (DESKTOP, PHONE))), ids=str)
+@pytest.mark.parametrize("view", quick(1, [*VIEWS, "decided pairs"]))
 def test_a_view_passes_axe_and_fits_its_screen(open_page: Open, space: str, view: str, size: Any, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe-playwright-python is not installed")
     page = open_page(f"{space}?view={view.split()[-1]}", viewport=size, color_scheme=scheme)
@@ -547,6 +568,7 @@ def test_a_view_passes_axe_and_fits_its_screen(open_page: Open, space: str, view
     assert found.violations_count == 0, found.generate_report()
 
 
+@pytest.mark.slow
 def test_the_theme_button_turns_the_theme_and_it_stays(open_page: Open, space: str) -> None:
     page = open_page(space, color_scheme="light")
     page.click("#theme")
@@ -555,6 +577,7 @@ def test_the_theme_button_turns_the_theme_and_it_stays(open_page: Open, space: s
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
+@pytest.mark.slow
 def test_a_phone_shows_the_list_then_the_pair_and_goes_back(open_page: Open, space: str) -> None:
     page = open_page(space, viewport=PHONE)
     assert page.locator("#list").is_visible()

@@ -11,7 +11,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,6 +25,7 @@ from huggingface_hub.utils import httpx
 from composer_hub import hub
 from composer_hub.local_hub.server import ServerProcess
 from composer_hub.records import ToolCall
+from tests.quick import quick
 from tests.space import hostile
 from tests.space.conftest import ROOT, publish_pairs, publish_traces, serving
 
@@ -190,7 +191,7 @@ def check(found: dict[tuple[str, str], Any], ids: list[str], shapes: list[dict[s
     assert [counts[f"shape {number}"] for number in range(len(shapes))] == shapes
 
 
-@pytest.mark.parametrize("where_the_token_is", ["argument", "variable", "file"])
+@pytest.mark.parametrize("where_the_token_is", quick(1, ["argument", "variable", "file"]))
 def test_no_value_of_a_dataset_sends_the_callers_token_anywhere(
     where_the_token_is: str,
     space_of_files: tuple[str, Path],
@@ -240,21 +241,24 @@ def refusal(url: str, body: Any) -> int:
     return answer.status_code
 
 
+@pytest.mark.parametrize("around", quick(1, [lambda it: it, lambda it: [it], lambda it: {"a": [it]}]))
 def test_a_structure_as_an_argument_is_refused_whatever_way_it_comes(
-    space_of_files: tuple[str, Path], ids: list[str], shapes: list[dict[str, Any]], stranger: tuple[str, list[str]]
+    around: Callable[[Any], Any],
+    space_of_files: tuple[str, Path],
+    shapes: list[dict[str, Any]],
+    stranger: tuple[str, list[str]],
 ) -> None:
     address, copies = space_of_files
     config = httpx.get(f"{address}config", trust_env=False).json()
     for function in config["dependencies"]:
         name = function["api_name"]
-        for shape in shapes:
-            for value in (shape, [shape], {"a": [shape]}):
-                for path, body in {
-                    f"call/{name}": {"data": [value]},
-                    f"call/v2/{name}": {"query": value, "pair_id": value, "dataset": value},
-                    "queue/join": {"data": [value], "fn_index": function["id"], "session_hash": "s"},
-                    "queue/join/": {"data": [], "fn_index": function["id"], "session_hash": "s", "event_data": value},
-                }.items():
-                    assert refusal(f"{address}gradio_api/{path}", body) == 400, (path, body)
+        for value in map(around, shapes):
+            for path, body in {
+                f"call/{name}": {"data": [value]},
+                f"call/v2/{name}": {"query": value, "pair_id": value, "dataset": value},
+                "queue/join": {"data": [value], "fn_index": function["id"], "session_hash": "s"},
+                "queue/join/": {"data": [], "fn_index": function["id"], "session_hash": "s", "event_data": value},
+            }.items():
+                assert refusal(f"{address}gradio_api/{path}", body) == 400, (path, body)
     assert not stranger[1]
     assert not [path for path in copies.rglob("*") if path.is_file()]

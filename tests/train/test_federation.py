@@ -255,6 +255,7 @@ def test_a_waiting_worker_ends_if_it_is_asked_to(meeting: Meeting) -> None:
 # ------------------------------------------------------------------------------------------------------------ killed
 
 
+@pytest.mark.slow
 def test_workers_that_are_killed_at_random_end_with_the_same_bits(
     hub_server: ServerProcess, hub_repo: Callable[[str], str], client_env: dict[str, str], tmp_path: Path
 ) -> None:

@@ -60,6 +60,7 @@ def codes_of(folder: Path) -> list[int]:
     return [launch["exit_code"] for launch in json.loads((folder / "composer_run.json").read_text())["launches"]]
 
 
+@pytest.mark.slow
 def test_two_processes_resume_from_the_checkpoint_that_sigterm_left(shelf: Path, world: Any) -> None:
     folder = shelf / "runs" / "launched"
     words = endless(world, shelf, folder.name, 2)
@@ -90,6 +91,7 @@ def test_two_processes_resume_from_the_checkpoint_that_sigterm_left(shelf: Path,
     assert launches[1]["from_step"] == launches[0]["to_step"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_ctrl_c_saves_the_step_and_prints_no_traceback(shelf: Path, world: Any, num_processes: int) -> None:
     folder = shelf / "runs" / f"interrupted_{num_processes}"
@@ -108,6 +110,7 @@ def test_ctrl_c_saves_the_step_and_prints_no_traceback(shelf: Path, world: Any, 
     assert codes_of(folder) == [exits.INTERRUPTED]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("num_processes", [1, 2])
 def test_ctrl_c_saves_the_step_under_accelerate_itself(shelf: Path, world: Any, num_processes: int) -> None:
     # The terminal ends accelerate as well, which prints its own traceback; with one process it does not even wait.

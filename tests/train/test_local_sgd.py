@@ -39,19 +39,23 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return json.loads(line)
 
 
+@pytest.mark.slow
 def test_one_step_of_sgd_with_an_outer_rate_of_1_is_ddp(found: dict[str, Any]) -> None:
     assert found["each from ddp"] <= 1e-5 < 1e-3 < found["moved"]
 
 
+@pytest.mark.slow
 def test_ranks_part_in_a_round_and_are_the_same_bits_after_it(found: dict[str, Any]) -> None:
     assert found["ranks in a round"] > 1e-5
     assert found["ranks at the end"] == 0.0
 
 
+@pytest.mark.slow
 def test_a_run_resumed_in_the_middle_of_a_round_ends_with_the_same_bits(found: dict[str, Any]) -> None:
     assert found["resumed"] == [0.0, 0.0]
 
 
+@pytest.mark.slow
 def test_every_exchange_logs_its_bytes_and_how_far_the_ranks_were_apart(found: dict[str, Any]) -> None:
     assert found["steps"] == [2, 4]
     assert found["everyone"][0] == [2, 4]
@@ -59,6 +63,7 @@ def test_every_exchange_logs_its_bytes_and_how_far_the_ranks_were_apart(found: d
     assert all(spread > 0 for spread in found["spread"])
 
 
+@pytest.mark.slow
 def test_two_ranks_are_one_worker_of_a_federation_and_both_say_why_it_refuses_them(found: dict[str, Any]) -> None:
     assert found["ends"] == [found["shared"]] * 2
     assert all("num_rounds is 2, here 3" in said for said in found["said"])

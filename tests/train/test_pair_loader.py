@@ -8,13 +8,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from hypothesis import given, settings  # noqa: E402
+from hypothesis import given  # noqa: E402
 from hypothesis import strategies as st  # noqa: E402
 
 from composer_hub.train.pair_loader import PairLoader, TokenPair  # noqa: E402
 from composer_hub.train.stream import StreamError  # noqa: E402
+from tests.quick import cases  # noqa: E402
 
-stable = settings(max_examples=40, deadline=None, derandomize=True)
+stable = cases(40)
 
 
 def pairs(count: int) -> list[TokenPair]:

@@ -37,6 +37,7 @@ def parts(world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     return {row["part"]: row for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("teacher", ["live", "fixed"])
 def test_a_rank_without_sites_does_not_stop_the_other(parts: dict[str, Any], teacher: str) -> None:
     found = parts[teacher]
@@ -44,6 +45,7 @@ def test_a_rank_without_sites_does_not_stop_the_other(parts: dict[str, Any], tea
     assert found["sites"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("teacher", ["live", "fixed"])
 def test_both_ranks_log_the_same(parts: dict[str, Any], teacher: str) -> None:
     found = parts[teacher]
@@ -51,19 +53,23 @@ def test_both_ranks_log_the_same(parts: dict[str, Any], teacher: str) -> None:
     assert {"channel/hint/uplift/quoted", "channel/hint/grad_share"} <= set(found["metrics"])
 
 
+@pytest.mark.slow
 def test_looking_does_not_change_the_weights_of_two_ranks(parts: dict[str, Any]) -> None:
     assert "channel/hint/grad_share" not in parts["quiet"]["metrics"]
     assert parts["quiet"]["sums"] == parts["fixed"]["sums"]
 
 
+@pytest.mark.slow
 def test_the_best_sibling_is_found_on_the_other_rank(parts: dict[str, Any]) -> None:
     assert parts["groups"]["right"]
 
 
+@pytest.mark.slow
 def test_a_watch_dog_stops_all_ranks_or_none(parts: dict[str, Any]) -> None:
     assert parts["dogs"]["stops"] == [True, True]
 
 
+@pytest.mark.slow
 def test_sharded_weights_are_refused_on_every_rank_with_each_term(parts: dict[str, Any]) -> None:
     first, second = parts["sharded"]["said"]
     assert first == second
@@ -71,6 +77,7 @@ def test_sharded_weights_are_refused_on_every_rank_with_each_term(parts: dict[st
     assert all("a model of sharded weights does not allow" in said for said in first)
 
 
+@pytest.mark.slow
 def test_two_ranks_learn_from_recorded_rows_what_one_would(parts: dict[str, Any], world: Any, tmp_path: Path) -> None:
     alone, row = trained(world, tmp_path, batch=4)
     assert parts["offline"]["sums"] == pytest.approx([alone.item()] * 2, rel=1e-6)
@@ -78,6 +85,7 @@ def test_two_ranks_learn_from_recorded_rows_what_one_would(parts: dict[str, Any]
     assert parts["offline"]["left_out"] == row["channel/hint_traces/left_out"]
 
 
+@pytest.mark.slow
 def test_a_rank_whose_recorded_hints_are_refused_does_not_stop_the_other(parts: dict[str, Any]) -> None:
     assert parts["idle"]["sums"][0] == parts["idle"]["sums"][1]
     # All of one rank's, and those of the other as before.

@@ -295,6 +295,7 @@ def test_control_hints_are_never_refused() -> None:
     assert unfit_writers(lines, [], are_controls=False) == {("control", "tool_not_found")}
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_ends_with_the_same_weights(shelf: Path, world: Any) -> None:
     folder = shelf / "runs" / "shot"
     command = [sys.executable, "-m", "composer_hub.train", *arguments(world, shelf, folder.name, "--save_steps", "1")]

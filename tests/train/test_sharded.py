@@ -44,6 +44,7 @@ def cases(world: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any
     return {row["case"]: row for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", COMPARED)
 def test_two_ranks_that_share_the_weights_learn_what_one_process_learns(cases: dict[str, Any], case: str) -> None:
     found = cases[case]
@@ -54,10 +55,12 @@ def test_two_ranks_that_share_the_weights_learn_what_one_process_learns(cases: d
     assert found["replay"] > 0
 
 
+@pytest.mark.slow
 def test_without_channels_sharded_steps_are_those_of_grpo_to_the_last_bit(cases: dict[str, Any]) -> None:
     assert cases["bits"]["worst"] == 0.0
 
 
+@pytest.mark.slow
 def test_a_rank_without_tool_calls_generates_along_with_the_other(cases: dict[str, Any]) -> None:
     first, second = cases["generated"]["rounds"]
     assert first > second == 0
