@@ -15,8 +15,9 @@ settings.load_profile("quick")
 
 
 def quick(num: int, values: Iterable[Any]) -> list[Any]:
-    """Return the values of a parameter: the first ones as they are, the others marked slow."""
-    return [value if at < num else pytest.param(value, marks=pytest.mark.slow) for at, value in enumerate(values)]
+    """Return the values of a parameter, or tuples for several: the first as they are, the others marked slow."""
+    sets = [value if isinstance(value, tuple) else (value,) for value in values]
+    return [pytest.param(*one, marks=() if at < num else pytest.mark.slow) for at, one in enumerate(sets)]
 
 
 def cases(num: int, **options: Any) -> settings:
