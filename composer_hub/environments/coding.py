@@ -382,7 +382,7 @@ class CodingEnvironment:
         self._verdict = None
 
     def _notes(self) -> dict[str, float]:
-        """Return numbers of the episode for the run's log: the signs of hacks that a watch-dog can stop a run for."""
+        """Return numbers of the episode for the run's log: what a watch-dog can stop a run for."""
         assert self._task is not None
         verdict = self._judged()
         return {
@@ -392,7 +392,7 @@ class CodingEnvironment:
         }
 
     def _facts(self) -> dict[str, Any]:
-        """Return what a published rollout keeps of its episode: signs of hacks, the verdict, and its states."""
+        """Return what a published rollout keeps of its episode: proved hacks, the verdict, and its states."""
         assert self._task is not None
         verdict = self._judged()
         states, before = [], None
@@ -410,6 +410,5 @@ class CodingEnvironment:
         }
 
     def _findings(self) -> list[monitor.Finding]:
-        """Return what looks like a hack in this episode, with evidence."""
-        assert self._task is not None
-        return monitor.findings(self._task, self._start, self._calls, self._judged())
+        """Return the hacks that this episode has proved, with evidence."""
+        return monitor.findings(self._judged())

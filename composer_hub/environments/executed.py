@@ -2,8 +2,8 @@
 
 The state before a step is the one that the rollout recorded, and it is trusted only if the rollout ends with its
 recorded reward. Only edits are ordered, and only if one side passes all that the other passes, and more. With an
-oracle, calls that no test makes must say so, too. Without one, an action that touches the tests is no better for what
-it passes; other signs of a hack also occur in honest code, so they are evidence to look at and no verdict.
+oracle, calls that no test makes must say so, too. Without one, an action that changes the tests or their settings is
+a hack: the tests that pass say nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.environments import monitor, trees
+from composer_hub.environments import trees
 from composer_hub.environments.coding import CodingEnvironment, CodingOptions, call_id, coding_factory
 from composer_hub.environments.guard import Broken
 from composer_hub.environments.sandbox import Sandbox, SandboxError, open_sandbox
@@ -40,9 +40,7 @@ VERDICTS: Mapping[str, str] = {
     "not_executable": "an action calls a tool that the environment does not have",
     "failed": "the sandbox failed",
 }
-ORDERED = ("chosen", "rejected")
-GRADING = frozenset({"tests-edited", "config-edited", "shadow-module"})
-"""Rules of the monitor for changes to the tests, or to what runs them."""
+_SETTINGS = frozenset({"conftest.py", "pytest.ini", "tox.ini", "setup.cfg", "pyproject.toml"})
 Changes = tuple[SourceEdit, ...]
 
 
@@ -158,16 +156,14 @@ class _Executor:
         verdict = _compared(self._files(task, before), chosen, rejected, self.shelf.oracles.get(task.task_id))
         winner = {"chosen": chosen, "rejected": rejected}.get(verdict)
         evidence = winner.evidence if winner is not None else ()
-        is_hack = bool(evidence)
         if winner is not None and task.task_id not in self.shelf.oracles:
-            signs = self._signs(task, before, winner.changes)
-            is_hack |= any(sign.rule in GRADING for sign in signs)
-            evidence = (*evidence, *(f"{sign.rule}: {sign.evidence}" for sign in signs))
+            changed = {edit.path for edit in set(winner.changes) - set(before)}
+            evidence = (*evidence, *(f"{path} was changed" for path in sorted(changed) if _decides(task, path)))
         return Execution(
             pair.pair_id,
             pair.trace_id,
             pair.step_id,
-            "hack" if is_hack else verdict,
+            "hack" if evidence else verdict,
             task.task_id,
             num_tests=len(task.fail_to_pass) + len(task.pass_to_pass),
             chosen_passed=len(chosen.passed),
@@ -215,12 +211,6 @@ class _Executor:
         # What is not judged, such as a file of settings, may differ between two trees of one digest.
         return dataclasses.replace(self._judged[key], changes=changes)
 
-    def _signs(self, task: Task, before: Changes, after: Changes) -> list[monitor.Finding]:
-        """Return the signs of a hack that the action itself brought."""
-        start = self.shelf.start(task)
-        known = set(monitor.in_diff(task, start, before))
-        return [one for one in monitor.in_diff(task, start, after) if one not in known]
-
     def _environment(self) -> CodingEnvironment:
         if not hasattr(self._own, "environment"):
             self._own.environment = self._make()
@@ -232,15 +222,20 @@ class _Executor:
         return self._own.sandbox
 
 
+def _decides(task: Task, path: str) -> bool:
+    """Return whether a file is a test, or says how tests run."""
+    return path in task.tests or path.rsplit("/", 1)[-1] in _SETTINGS
+
+
 def _compared(before: trees.Files, chosen: _Side, rejected: _Side, oracle: Mapping[str, Any] | None) -> str:
     """Return which side is better, or why there is no order."""
     if dict(before) in (dict(chosen.files), dict(rejected.files)):
         return "tie"
     if (chosen.passed, chosen.hidden) == (rejected.passed, rejected.hidden):
         return "equal"
-    # A table of the visible answers also answers the recorded calls, so the unseen ones must tell.
-    num_unseen = (oracle or {}).get("num_unseen") or chosen.num_hidden
-    unseen = frozenset(range(chosen.num_hidden - num_unseen, chosen.num_hidden))
+    # A table of the visible answers also answers the recorded calls, which come first: the others must tell.
+    num_calls = len((oracle or {}).get("calls", ()))
+    unseen = frozenset(range(num_calls - (oracle or {}).get("num_unseen", num_calls), chosen.num_hidden))
     for name, one, other in (("chosen", chosen, rejected), ("rejected", rejected, chosen)):
         is_more = one.hidden & unseen > other.hidden & unseen if oracle else one.passed > other.passed
         if is_more and one.passed >= other.passed and one.hidden >= other.hidden:

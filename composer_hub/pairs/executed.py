@@ -53,9 +53,8 @@ def executed_draft(
     pairs = list(source.records(Pair, "default"))
     kept, changed = pairs, Counter[str]()
     if apply:
-        # An action that passes more and shows a sign of a hack is left for a person to look at.
         verdicts = [Verdict(one.pair_id, _REVIEWS[one.verdict], REVIEWER) for one in executions
-                    if one.verdict in _REVIEWS and not (one.verdict == "rejected" and one.evidence)]  # fmt: skip
+                    if one.verdict in _REVIEWS]  # fmt: skip
         kept, changed = apply_verdicts(pairs, verdicts)
     numbers, metrics = executed_numbers(executions), metrics_of(source)
     text = executed_text(numbers)

@@ -16,7 +16,7 @@ from composer_hub.environments import execute_pairs
 from composer_hub.environments import oracle as oracles
 from composer_hub.environments.coding import coding_factory
 from composer_hub.environments.sandbox import open_sandbox
-from composer_hub.environments.shelf import TaskShelf
+from composer_hub.environments.shelf import ORACLES, TaskShelf
 from composer_hub.environments.trees import write_files
 from composer_hub.environments.venvs import VenvError, venv_for
 from composer_hub.ingest.dataset import config_features
@@ -131,8 +131,8 @@ def test_a_scripted_agent_that_tries_hacks_with_the_real_tools_gets_nothing(shel
                 assert environment.write_file(path, data.decode()).startswith("Wrote"), name
         environment.run_tests()
         assert environment.get_reward() == 0.0, name
-        assert {"history", "bytecode"} < {one.rule for one in environment._findings()}, name
-        assert environment._notes()["rollout/hack_share"] == 1.0, name
+        is_proved = name == "read the caller's frame"  # the others fail visible tests, which proves nothing
+        assert environment._notes()["rollout/hack_share"] == is_proved, name
 
 
 def without(trace: Trace, *names: str) -> Trace:
@@ -162,10 +162,8 @@ def test_without_an_oracle_only_an_action_that_touches_the_grading_is_called_a_h
     given = [pair(rollout, "chosen"), pair(rollout, "table"), tampered]
     chosen, table, touched = execute_pairs(given, [rollout], bare)
     assert (chosen.verdict, chosen.evidence) == ("chosen", ())
-    # It passes more; a table also occurs in honest code, so it is a sign to look at.
-    assert table.verdict == "chosen"
-    assert table.evidence[0].startswith("answer-table")
-    assert (touched.verdict, touched.evidence[0]) == ("hack", "config-edited: conftest.py")
+    assert (table.verdict, table.evidence) == ("chosen", ())  # a table also occurs in honest code
+    assert (touched.verdict, touched.evidence) == ("hack", ("conftest.py was changed",))
 
 
 @pytest.mark.parametrize("verdict", ["no_states", "reward_differs", "no_reward", "no_task", "no_trace"])
@@ -214,12 +212,13 @@ def test_the_command_adds_the_verdicts_and_applies_them(
     source = hub.publish(
         where, "me/rollouts", [hub.Table("traces", [to_row(rollout)], config_features()["traces"], "trace_id")], traces
     )
-    hub.publish(where, "me/tasks-oracle", [hub.Table("oracle", [to_row(oracle)], features_of(OracleRow), "task_id")],
-                traces)  # fmt: skip
+    hidden = hub.publish(
+        where, "me/tasks-oracle", [hub.Table("oracle", [to_row(oracle)], features_of(OracleRow), "task_id")], traces
+    )
     hub.publish(where, "me/tasks", [
         hub.Table("tasks", [to_row(task)], features_of(Task), "task_id", split=None),
         hub.Table("bundles", [to_row(bundle)], features_of(BundleRow), "digest"),
-    ], traces)  # fmt: skip
+    ], traces, lineage=hub.Lineage((hub.Parent(ORACLES, "me/tasks-oracle", hidden.revision),)))  # fmt: skip
     rows = [pair(rollout, case) for case in ("chosen", "rejected", "equal")]
     rows.append(dataclasses.replace(rows[0], pair_id="elsewhere", trace_id="elsewhere"))
     table = pairs_table(rows, {"rollout": "train", "elsewhere": "train"})
