@@ -14,8 +14,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.environments import WorldOptions, check_environment, dockerfile, open_world
 from composer_hub.environments.dockerfile import UnsupportedDockerfile
-from composer_hub.environments.harbor import world_of
-from composer_hub.environments.harbor_tree import HarborTaskError, read_task, score, tree_factory
+from composer_hub.environments.harbor import HarborEnvironment, HarborTaskError, read_task, score, world_of
 from composer_hub.environments.machine import Machine
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.world import tools_of
@@ -121,7 +120,7 @@ def test_an_agents_machine_keeps_user_network_and_links_apart(
     tree: Path, layers: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(layers.parents[1]))
-    one = tree_factory()()
+    one = HarborEnvironment()
     assert list(tools_of(one)) == ["run"]
     assert one.reset(task=str(tree)) is None
     assert one.run("id -un; pwd; echo $GREETING").split() == ["agent", "/workspace", "hello", "you"]
