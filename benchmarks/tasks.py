@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.environments.venvs import venv_for
-from composer_hub.tasks import oracles
 from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.deletion import Model
@@ -120,10 +119,6 @@ def one_package(
         counts.update(one.recheck for one in again)
         result["kinds"][kind] = dict(counts)
         totals[kind].update(counts)
-    before = bench.cpu_s
-    calls = oracles.record(bench, model, [one.symbol for one in model.functions], options.seed)
-    result["oracle_functions"], result["tested_functions"] = oracles.covered(model, calls)
-    result["oracle_cpu_s"] = round(bench.cpu_s - before, 1)
     return result
 
 

@@ -303,7 +303,7 @@ class Task:
     """A verifiable task made from a tested package."""
 
     task_id: str  # made from the content of the task
-    kind: str  # stub, cluster, branch, removal, feature, bug, combine, write_tests or commit
+    kind: str  # stub, cluster, branch, removal, feature, bug, write_tests or commit
     package: str  # name of the package
     version: str  # of the package
     bundle_digest: str  # sha256 of the bundle: the package's original tree as a tar.gz that is the same everywhere

@@ -1,9 +1,8 @@
-"""The options that name models to pay for: a judge of hints, a critic of turns, and a writer of statements;
-and the one that reads what redaction left, on this machine."""
+"""The options that name models to pay for, a judge of hints and a critic of turns, and the one that reads what
+redaction left, on this machine."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,35 +61,3 @@ model_options = grouped(
     click.option("--reader", metavar="hf:ORG/MODEL", help="Model for token classification that reads after the rules."),
 )
 """Give a command the options of models, as one `models`."""
-
-
-@dataclass(frozen=True)
-class Rewriting:
-    """What --rewrite names, with its cap."""
-
-    model: str | None
-    max_usd: float | None
-
-    def check(self) -> None:
-        """Refuse a model without a cap before any work."""
-        if self.model and self.max_usd is None:
-            raise exits.UsageError("A rewrite costs money. Give its cap with --rewrite-max-usd.")
-
-    def open(self) -> Any:
-        """Return the writer, with its ledger and cache in the folder of this machine's state."""
-        from composer_hub.replay import paid_model
-        from composer_hub.tasks.rewrite import MAX_TOKENS, Rewriter
-
-        home = Path(os.environ.get("COMPOSER_HUB_STATE") or Path.home() / ".local" / "state" / "composer_hub")
-        return paid_model(Rewriter, "rewrite", self.model or "", self.max_usd, home / "tasks", MAX_TOKENS)
-
-
-rewrite_options = grouped(
-    "rewriting",
-    Rewriting,
-    click.option(
-        "--rewrite", "model", metavar="URL#MODEL", help="Model that rewrites statements as issues; it sees them."
-    ),
-    click.option("--rewrite-max-usd", "max_usd", type=float, help="Cap on the cost of rewriting, over all runs."),
-)
-"""Give a command the options of a writer of statements, as one `rewriting`."""

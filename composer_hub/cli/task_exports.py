@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import click
@@ -20,13 +19,12 @@ from composer_hub.tasks.harbor import write_harbor
 @click.command(short_help="Serve tasks to OpenEnv clients.")
 @click.argument("ref", metavar="OWNER/NAME[@VERSION]")
 @click.option("--port", default=8000, show_default=True, help="Port (0: a free one).")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address; others need OPENENV_TOKEN.")
 @click.option("--max-sessions", default=16, show_default=True, help="Episodes at the same time.")
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
 @from_option
 @format_option
-def serve(ref: str, port: int, host: str, max_sessions: int, sandbox: str, origin: str, out: Output) -> None:
-    """Serve a version of tasks to OpenEnv clients until Ctrl-C; with OPENENV_TOKEN set, only to those that have it."""
+def serve(ref: str, port: int, max_sessions: int, sandbox: str, origin: str, out: Output) -> None:
+    """Serve a version of tasks to OpenEnv clients on this machine until Ctrl-C."""
     extras.need("This server", "openenv", "openenv")
     from composer_hub.environments import CodingOptions, open_shelf
     from composer_hub.environments.openenv_server import serve as serve_shelf
@@ -36,8 +34,7 @@ def serve(ref: str, port: int, host: str, max_sessions: int, sandbox: str, origi
     def tell(url: str) -> None:
         out.note(f"{len(shelf.tasks):,} tasks are at {url}. Train with --environment openenv:{url}.")
 
-    serve_shelf(shelf, port, host=host, token=os.environ.get("OPENENV_TOKEN", ""), max_sessions=max_sessions,
-                options=CodingOptions(sandbox=sandbox), on_start=tell)  # fmt: skip
+    serve_shelf(shelf, port, options=CodingOptions(sandbox=sandbox), max_sessions=max_sessions, on_start=tell)
 
 
 @click.command(short_help="Write tasks as Harbor trees.")

@@ -10,7 +10,6 @@ import click
 from composer_hub import exits, extras
 from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
-from composer_hub.cli.models import Rewriting, rewrite_options
 from composer_hub.cli.options import Publication, from_option, publish_options
 from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.cli.task_exports import harbor, publish, serve
@@ -46,7 +45,6 @@ tasks.add_command(harbor)
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
 @click.option("--workers", default=2, show_default=True, help="Test runs at the same time.")
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
-@rewrite_options
 @sharding_options
 @publish_options("tasks")
 @format_option
@@ -54,7 +52,6 @@ def make(
     sources: tuple[str, ...],
     kinds: str,
     num_trees: int,
-    rewriting: Rewriting,
     spread: Spread,
     publication: Publication,
     out: Output,
@@ -67,7 +64,6 @@ def make(
     """
     if num_trees and publication.public:
         raise exits.Refused("Harbor trees hold the oracles and solutions. Leave out --public, or --harbor.")
-    rewriting.check()
     extras.need("Making tasks", "tasks", "pip")
     if options["with_oracle"]:
         check_target(publication.destination, f"{publication.repo}-oracle", "oracles", public=False)
@@ -85,9 +81,6 @@ def make(
         if not made.tasks:
             counts = ", ".join(f"{reason} {number}" for reason, number in made.numbers()["refused"].items())
             raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
-        if rewriting.model:
-            made, texts = stage.rewritten(made, rewriting.open())
-            out.note("Statements: " + ", ".join(f"{reason} {number}" for reason, number in texts.items()) + ".")
         publish(out, publication, made, num_trees)
 
 

@@ -62,7 +62,6 @@ class Bubblewrap:
         root: Path,
         venv: Path | None = None,
         read_only: Sequence[Path] = (),
-        hidden: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         limits: Limits = DEFAULT_LIMITS,
@@ -80,7 +79,7 @@ class Bubblewrap:
             *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if self._as_user else ("--unshare-user",)),
             *("--unshare-net", "--proc", "/proc", "--dev", "/dev"),
             *("--size", _TMP_BYTES, "--perms", "1777", "--tmpfs", "/tmp"),
-            *_mounts((*interpreter.read_only, *read_only), (*interpreter.hidden, *hidden)),
+            *_mounts((*interpreter.read_only, *read_only), interpreter.hidden),
             *("--bind", str(root), WORK, "--chdir", WORK),
             *(part for path, fd in files.items() for part in ("--perms", "0644", "--file", str(fd), path)),
         ]

@@ -54,7 +54,6 @@ class Confined:
         root: Path,
         venv: Path | None = None,
         read_only: Sequence[Path] = (),
-        hidden: Sequence[Path] = (),
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         limits: Limits = DEFAULT_LIMITS,
@@ -68,7 +67,7 @@ class Confined:
         if uid is not None:
             os.chown(home, uid, uid)
         shown = [*interpreter.read_only, *read_only, *(Path(name) for name, _ in linked())]
-        masks = [*interpreter.hidden, *hidden]
+        masks = interpreter.hidden
         policy = {
             "landlock": self.isolation == "landlock",
             "readable": [str(one) for path in shown for one in without(path, masks)],

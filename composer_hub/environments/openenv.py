@@ -1,4 +1,4 @@
-"""OpenEnv servers as environments: URLs or a container image in, a factory of sessions with the server's tools out.
+"""OpenEnv servers as environments: a URL or a container image in, a factory of sessions with the server's tools out.
 
 TRL 1.16 has an OpenEnv adapter only for its asynchronous trainer. This one makes the class that `GRPOTrainer` needs
 from the server's description: one method per tool of an MCP environment, or one method `act` with the fields of the
@@ -8,7 +8,6 @@ action. The `openenv` package is imported when a session is made.
 from __future__ import annotations
 
 import inspect
-import itertools
 import json
 import os
 import re
@@ -34,20 +33,19 @@ def check(rest: str) -> None:
     """Refuse a name without a server, a password in it, and a missing package."""
     if not rest:
         raise exits.UsageError("openenv: does not name a server. Write openenv:http://host:port or openenv:image.")
-    if any(_is_url(one) and urlsplit(one).password for one in rest.split(",")):
+    if _is_url(rest) and urlsplit(rest).password:
         raise exits.UsageError(f"Names of environments are published. Put the token into {TOKEN}, not into the URL.")
     extras.need(f"openenv:{rest}", "openenv", "openenv")
 
 
 def factory_of(rest: str, *, reward: str = "last", timeout_s: float | None = None) -> Callable[[], Any]:
-    """Return a factory of sessions; the first one asks its server for the tools. Several URLs are taken in turn."""
+    """Return a factory of sessions; the first one asks its server for the tools."""
     if reward not in _REWARDS:
         raise exits.UsageError(f"openenv_reward is {' or '.join(_REWARDS)}, not {reward!r}.")
     kinds: list[type[OpenEnvSession]] = []
-    servers = itertools.cycle(rest.split(",") if _is_url(rest) else [rest])
 
     def make() -> OpenEnvSession:
-        client = _connect(next(servers), timeout_s)
+        client = _connect(rest, timeout_s)
         if not kinds:
             kinds.append(session_kind(tools_of(client)))
         return kinds[0](client, reward)

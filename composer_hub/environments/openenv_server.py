@@ -8,11 +8,9 @@ texts. The reward is asked for when files have changed. An episode is done when 
 from __future__ import annotations
 
 import functools
-import hmac
 import itertools
 import threading
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 from fastmcp import FastMCP
@@ -20,9 +18,7 @@ from openenv.core.env_server import MCPEnvironment, create_app
 from openenv.core.env_server.mcp_types import CallToolAction, CallToolObservation
 from openenv.core.env_server.types import Observation, State
 
-from composer_hub import exits
 from composer_hub.environments.coding import CodingEnvironment, CodingOptions, coding_factory
-from composer_hub.environments.openenv import TOKEN
 from composer_hub.environments.shelf import TaskShelf, prompt_of
 from composer_hub.environments.world import tools_of
 from composer_hub.records import SourceEdit
@@ -115,7 +111,7 @@ class CodingServerEnvironment(MCPEnvironment):
 def app_of(shelf: TaskShelf, options: CodingOptions | None = None, *, max_sessions: int = 16) -> Any:
     """Return the application that serves the tasks of a shelf."""
     make = coding_factory(shelf, options)
-    tasks = itertools.cycle(sorted(task_id for task_id, task in shelf.tasks.items() if task.split != "probe"))
+    tasks = itertools.cycle(sorted(shelf.tasks))
     lock = threading.Lock()
 
     def next_task() -> str:
@@ -132,43 +128,21 @@ def app_of(shelf: TaskShelf, options: CodingOptions | None = None, *, max_sessio
     )
 
 
-@dataclass(frozen=True)
-class WithToken:
-    """An application that answers only requests with a token."""
-
-    app: Any
-    token: str
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        given = dict(scope.get("headers") or ()).get(b"authorization", b"")
-        if scope["type"] == "lifespan" or hmac.compare_digest(given, f"Bearer {self.token}".encode()):
-            await self.app(scope, receive, send)
-        elif scope["type"] == "websocket":
-            await send({"type": "websocket.close", "code": 1008})
-        else:
-            await send({"type": "http.response.start", "status": 401, "headers": []})
-            await send({"type": "http.response.body", "body": b"The token is missing or wrong."})
-
-
 def serve(
     shelf: TaskShelf,
     port: int = 0,  # 0: a free one
     *,
-    host: str = HOST,
-    token: str = "",
     options: CodingOptions | None = None,
     max_sessions: int = 16,
     on_start: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve the tasks until the process is interrupted; beyond loopback only to clients with the token."""
+    """Serve the tasks on loopback until the process is interrupted: whoever reaches it runs commands here."""
     import uvicorn
 
-    if host != HOST and not token:
-        raise exits.Refused(f"Everyone who reaches {host} could run commands here. Set {TOKEN} on both machines.")
-    app = app_of(shelf, options, max_sessions=max_sessions)
-    config = uvicorn.Config(WithToken(app, token) if token else app, host=host, port=port, log_level="warning")
+    config = uvicorn.Config(app_of(shelf, options, max_sessions=max_sessions), host=HOST, port=port,
+                            log_level="warning")  # fmt: skip
     config.load()
     socket = config.bind_socket()
     socket.listen(64)
-    on_start(f"http://{host}:{socket.getsockname()[1]}")
+    on_start(f"http://{HOST}:{socket.getsockname()[1]}")
     uvicorn.Server(config).run(sockets=[socket])

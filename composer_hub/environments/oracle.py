@@ -33,7 +33,6 @@ class OracleResult:
     ok: bool
     num_right: int
     num_calls: int
-    first_wrong: str = ""  # the call, its answer and the right one; private, never shown to the agent
     right: tuple[int, ...] = ()  # the calls that were answered right, or the mutants that were found
 
 
@@ -44,12 +43,12 @@ def check(
     calls, wanted = oracle["calls"], oracle["answers"]
     answers = replay(calls, tree, python_path, sandbox, venv)
     right = [canonical_json(one) == canonical_json(other) for one, other in zip(answers, wanted, strict=True)]
-    wrong = ""
-    if not all(right):
-        place = right.index(False)
-        wrong = json.dumps({"call": calls[place], "answer": answers[place], "wanted": wanted[place]})[:2000]
-    places = tuple(place for place, one in enumerate(right) if one)
-    return OracleResult(all(right) and bool(right), len(places), len(right), wrong, places)
+    return _result(right)
+
+
+def _result(right: Sequence[bool]) -> OracleResult:
+    places = tuple(place for place, is_right in enumerate(right) if is_right)
+    return OracleResult(all(right) and bool(right), len(places), len(right), places)
 
 
 def replay(
@@ -92,9 +91,7 @@ def check_drivers(
     for test, site, number, value in wanted:
         found = told.values.get(test, {}).get(site, ())[number : number + 1]
         right.append(bool(found) and marks.same(found[0], value))
-    places = tuple(place for place, one in enumerate(right) if one)
-    wrong = "" if all(right) else json.dumps(wanted[right.index(False)])[:2000]
-    return OracleResult(all(right) and bool(right), len(places), len(right), wrong, places)
+    return _result(right)
 
 
 def together(results: Sequence[OracleResult]) -> OracleResult:
@@ -106,7 +103,6 @@ def together(results: Sequence[OracleResult]) -> OracleResult:
         bool(results) and all(one.ok for one in results),
         sum(one.num_right for one in results),
         sum(one.num_calls for one in results),
-        next((one.first_wrong for one in results if one.first_wrong), ""),
         tuple(right),
     )
 
@@ -135,10 +131,10 @@ def check_tests(
 
     ways: Sequence[Callable[[str], str]] = rewrites(suffix)
     if not tests or not passes({}) or not all(passes(sources, write) for write in ways[:2]):
-        return OracleResult(False, 0, number, "the tests do not pass on the original code, written in three ways")
+        return OracleResult(False, 0, number)  # they do not pass on the original code, written in three ways
     spelled: tuple[Callable[[str], str], ...] = (str, *ways[:2])
     killed = [place for place, mutant in enumerate(oracle["mutants"]) if not passes(mutant, spelled[place % 3])]
-    return OracleResult(len(killed) >= oracle["min_kills"], len(killed), number, right=tuple(killed))
+    return OracleResult(len(killed) >= oracle["min_kills"], len(killed), number, tuple(killed))
 
 
 def _pass(tree: Path, files: Sequence[str], python_path: Sequence[str], sandbox: Sandbox, venv: Path | None) -> bool:

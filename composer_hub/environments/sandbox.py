@@ -56,7 +56,6 @@ class Sandbox(Protocol):
         root: Path,  # the writable work tree and working directory
         venv: Path | None = None,  # seen read-only, first on PATH
         read_only: Sequence[Path] = (),  # also seen, at the same paths
-        hidden: Sequence[Path] = (),  # folders below these paths that are not seen
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
         limits: Limits = DEFAULT_LIMITS,

@@ -113,7 +113,7 @@ def _oracles(version: Version, wanted: Set[str]) -> dict[str, Any]:
         return {}
     why = "they are not there."
     try:
-        rows = oracle_version(version, wanted).rows(ORACLE)
+        rows = _oracle_version(version).rows(ORACLE)
         oracles = {row["task_id"]: row["oracle"] for row in rows if row["task_id"] in wanted}
     except (exits.ComposerError, OSError, ValueError, LookupError) as error:
         oracles, why = {}, str(error)
@@ -126,19 +126,14 @@ def _oracles(version: Version, wanted: Set[str]) -> dict[str, Any]:
     return oracles
 
 
-def oracle_version(version: Version, wanted: Set[str]) -> Version:
-    """Return the version of the oracles that belongs to a version of tasks."""
+def _oracle_version(version: Version) -> Version:
+    """Return the version of the oracles that a version of tasks names."""
     from composer_hub.hub import LoadError, load
 
-    where, repo = version.destination, f"{version.repo}-oracle"
     named = next((one for one in version.manifest.get("parents", ()) if one["role"] == ORACLES), None)
-    if named is not None:
-        return load(where, f"{named['repo']}@{named['revision']}")
-    # Earlier releases did not name it. A task's id is a digest of all that it was made from, its seed among them.
-    for tag in sorted(where.tags(repo), reverse=True):
-        if wanted <= (found := load(where, f"{repo}@{tag}")).ids(ORACLE):
-            return found
-    raise LoadError(f"No version of {repo} holds them.")
+    if named is None:
+        raise LoadError("the version of the tasks names no version of them.")
+    return load(version.destination, f"{named['repo']}@{named['revision']}")
 
 
 def shelf_of(

@@ -10,7 +10,6 @@ from composer_hub.tasks.dataset import draft, oracle_draft, tasks_of
 from composer_hub.tasks.harbor import write_harbor
 from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.make import KINDS, Bundle, Options, PackageReport, TaskSet, make
-from composer_hub.tasks.rewrite import Rewriter, rewritten
 
 __all__ = [
     "KINDS",
@@ -18,7 +17,6 @@ __all__ = [
     "Options",
     "PackageRefused",
     "PackageReport",
-    "Rewriter",
     "SourceEdit",
     "Task",
     "TaskCheck",
@@ -29,7 +27,6 @@ __all__ = [
     "make",
     "one_of",
     "oracle_draft",
-    "rewritten",
     "tasks_of",
     "write_harbor",
 ]

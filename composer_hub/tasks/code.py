@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
-import itertools
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -200,12 +199,6 @@ def apply(texts: Mapping[str, str], splices: Iterable[Splice]) -> tuple[SourceEd
             text = text[: splice.start] + splice.text + text[splice.end :]
         edits.append(SourceEdit(path, text))
     return tuple(edits)
-
-
-def overlap(splices: Iterable[Splice]) -> bool:
-    """Return whether two splices touch the same text."""
-    ordered = sorted(splices)
-    return any(a.path == b.path and b.start < a.end for a, b in itertools.pairwise(ordered))
 
 
 def emptied(function: Function, body: str) -> Splice:

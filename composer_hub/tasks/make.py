@@ -30,7 +30,6 @@ from composer_hub.tasks.baseline import advice, measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.commits import replays
 from composer_hub.tasks.deletion import Candidate, Model, branches, bugs, clusters, stubs
-from composer_hub.tasks.derived import combinations, test_writing
 from composer_hub.tasks.drivers import Drivers, rewritten
 from composer_hub.tasks.gates import Checked, check, recheck
 from composer_hub.tasks.language import Language, Package, PackageRefused, pack
@@ -38,6 +37,7 @@ from composer_hub.tasks.removal import features, removals
 from composer_hub.tasks.sharding import check_source, source_input
 from composer_hub.tasks.sources import open_package
 from composer_hub.tasks.statement import statements
+from composer_hub.tasks.write_tests import test_writing
 
 GENERATOR_VERSION = "2"
 GENERATORS: Mapping[str, Callable[[Model, random.Random], Iterator[Candidate]]] = {
@@ -48,7 +48,7 @@ GENERATORS: Mapping[str, Callable[[Model, random.Random], Iterator[Candidate]]] 
     "feature": features,
     "bug": bugs,
 }
-KINDS = (*GENERATORS, "combine", "write_tests", "commit")
+KINDS = (*GENERATORS, "write_tests", "commit")
 MAX_PASS_TO_PASS = 60
 MIN_PASS_TO_PASS = 20
 _CHUNK = 24
@@ -119,7 +119,6 @@ class PackageReport:
     kept: Counter[str] = field(default_factory=Counter)
     reasons: Counter[str] = field(default_factory=Counter)  # kind:gate
     rechecked: Counter[str] = field(default_factory=Counter)  # kind:outcome
-    oracle_functions: tuple[int, int] = (0, 0)  # with an oracle, tested ones at the top of a module
     cpu_s: float = 0.0  # in the sandbox
     baseline_cpu_s: float = 0.0
     kind_cpu_s: dict[str, float] = field(default_factory=dict)
@@ -343,7 +342,7 @@ def _make_package(source: str, options: Options, folder: Path, report: PackageRe
     hidden: dict[str, Mapping[str, Any]] = {}  # site of a write_tests candidate -> its mutants
     for kind in [one for one in options.kinds if one in package.language.kinds]:
         before = bench.cpu_s
-        found = _of_kind(kind, bench, model, checked, options, report, hidden)
+        found = _of_kind(kind, bench, model, options, report, hidden)
         report.kind_cpu_s[kind] = report.kind_cpu_s.get(kind, 0.0) + round(bench.cpu_s - before, 2)
         checked += found
     tasks, kept, bundles = _finished(bench, model, checked, options, report, hidden)
@@ -367,7 +366,7 @@ def _finished(
     checked = _audited(model, checked, bench.venv, report)
     checked = _rechecked(bench, model, checked, options, report)
     wants_oracles = options.with_oracle and package.language.has_oracles
-    answered = _with_oracles(bench, model, checked, options, report) if wants_oracles else {}
+    answered = _with_oracles(bench, model, checked, options.seed) if wants_oracles else {}
     tasks, kept = [], dict[str, Mapping[str, Any]]()
     for number, one in enumerate(checked):
         oracle = hidden.get(one.candidate.site) if one.candidate.kind == "write_tests" else answered.get(number)
@@ -393,7 +392,6 @@ def _of_kind(
     kind: str,
     bench: Bench,
     model: Model,
-    checked: Sequence[Checked],
     options: Options,
     report: PackageReport,
     hidden: dict[str, Mapping[str, Any]],
@@ -411,7 +409,7 @@ def _of_kind(
         report.tried[kind] += len(found)
         report.valid[kind] += len(found)
         return found
-    candidates = combinations(checked, drawn) if kind == "combine" else GENERATORS[kind](model, drawn)
+    candidates = GENERATORS[kind](model, drawn)
     found = []
     for chunk in _chunks(candidates, wanted, lambda: wanted - len(found)):
         for one in check(bench, model, chunk, options.max_failing):
@@ -483,13 +481,10 @@ def _rechecked(
     return [one for one in done if not one.reason and (one.fail_to_pass or one.candidate.kind == "write_tests")]
 
 
-def _with_oracles(
-    bench: Bench, model: Model, checked: Sequence[Checked], options: Options, report: PackageReport
-) -> dict[int, dict[str, Any]]:
+def _with_oracles(bench: Bench, model: Model, checked: Sequence[Checked], seed: int) -> dict[int, dict[str, Any]]:
     """Return the oracles by the place of their candidate."""
-    calls = oracles.record(bench, model, [one.symbol for one in model.functions], options.seed)
+    calls = oracles.record(bench, model, [one.symbol for one in model.functions], seed)
     calls = oracles.described(bench, rewritten(model), calls)
-    report.oracle_functions = oracles.covered(model, calls)
     # Whoever makes a change again need not have its helpers.
     private = {number: set(one.candidate.notes.get("private", "").split("\n")) for number, one in enumerate(checked)}
     asked = {
@@ -501,7 +496,7 @@ def _with_oracles(
     # Tests with other arguments reach what no recorded call can build: methods, properties, errors, generators.
     few = [number for number, (_, oracle) in asked.items() if not (tells[number] and oracles.is_enough(oracle))]
     tests = {test for number in few for test in asked[number][0].fail_to_pass}
-    told = Drivers(bench, model, tests, options.seed) if tests else None
+    told = Drivers(bench, model, tests, seed) if tests else None
     for number in few:
         one, oracle = asked[number]
         more = told.oracle_of(one) if told is not None else {}

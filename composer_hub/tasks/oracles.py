@@ -22,7 +22,6 @@ from composer_hub.tasks.gates import Checked
 from composer_hub.tasks.mutation import other_text
 
 MAX_RECORDED, MAX_MUTATED = 12, 20  # calls per function
-MIN_CALLS = 3
 MIN_UNSEEN = 8  # calls and values that no test shows, or a table of a few rows is rewarded
 _MANY = 400
 
@@ -229,13 +228,3 @@ def _other(value: Any, source: random.Random) -> Any:
     if isinstance(value, list):
         return source.choice([value[1:], value[:-1], value[::-1], [*value, value[0]]])
     return value
-
-
-def covered(model: Model, calls: Sequence[AnsweredCall]) -> tuple[int, int]:
-    """Return how many tested top-level functions have an oracle, and how many there are."""
-    tops = [one.symbol for one in model.functions if one.owner is None and model.can_be_emptied(one)]
-    counts: dict[str, int] = {}
-    for call in calls:
-        for name in call.touched:
-            counts[name] = counts.get(name, 0) + 1
-    return sum(counts.get(symbol, 0) >= MIN_CALLS for symbol in tops), len(tops)

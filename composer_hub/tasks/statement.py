@@ -18,7 +18,6 @@ _ASKS = {
     "removal": "{what} and everything that refers to it at import time were removed.",
     "feature": "A feature of several modules was removed: {what} and what only it needs.",
     "bug": "{what} has a bug.",
-    "combine": "Several things in one module do not work.",
     "write_tests": "{what} has no tests.",
 }
 _DO = {
@@ -28,7 +27,6 @@ _DO = {
     "removal": "Add it again, where it was, with its exports and imports.",
     "feature": "Add it again, with its exports and imports.",
     "bug": "Find and fix it.",
-    "combine": "Repair all of them.",
     "write_tests": "Write tests in `{file}` that pass now and fail when its behavior changes.",
 }
 
@@ -108,7 +106,7 @@ def _tests(failing: list[str]) -> str:
 
 def _contract(model: Model, candidate: Candidate, failing: Sequence[str]) -> str:
     """Return signatures, docstrings and known behavior of what is to be written."""
-    if candidate.kind in ("bug", "combine"):
+    if candidate.kind == "bug":
         return "Look at: " + ", ".join(_symbol(one) for one in candidate.symbols) + "."
     return _blocks(model, candidate.symbols, failing)
 

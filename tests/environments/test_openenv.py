@@ -185,37 +185,3 @@ def test_coding_tasks_are_served_with_reward_and_end_after_every_call(plain_venv
     assert (session.get_reward(), session._done) == (1.0, True)
     assert "Restore" in session.reset()  # the next task of the shelf
     assert (session.get_reward(), session._done) == (0, False)
-
-
-def test_a_pool_of_servers_answers_only_clients_with_the_token(
-    plain_venv: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("openenv", reason="openenv is an optional extra: pip install 'composer-hub[openenv]'")
-    try:
-        open_sandbox()
-    except exits.Refused as error:
-        pytest.skip(str(error))
-    from composer_hub.environments.openenv_server import serve
-
-    task = TOYS[0].task
-    shelf = TaskShelf(
-        {task.task_id: task}, {task.bundle_digest: TOYS[0].bundle(tmp_path)}, {task.bundle_digest: plain_venv}
-    )
-    with pytest.raises(exits.Refused, match="OPENENV_TOKEN"):
-        serve(shelf, host="0.0.0.0")
-    urls = []
-    for _ in range(2):
-        started: Queue[str] = Queue()
-        options = {"token": "secret", "on_start": started.put, "max_sessions": 1}
-        threading.Thread(target=lambda one=options: serve(shelf, **one), daemon=True).start()
-        urls.append(started.get(timeout=600))
-    monkeypatch.delenv(openenv.TOKEN, raising=False)
-    with pytest.raises(EnvironmentFailed, match="No OpenEnv server answers"):
-        openenv.factory_of(urls[0])()
-    monkeypatch.setenv(openenv.TOKEN, "secret")
-    make = openenv.factory_of(",".join(urls))
-    one, other = make(), make()  # a server takes one session, so both are used
-    for session in (one, other):
-        session.reset(task_id=task.task_id)
-    one.write_file(path="durations.py", text=TOYS[0].files["durations.py"].decode())
-    assert (one.get_reward(), other.get_reward()) == (1.0, 0.0)

@@ -47,16 +47,15 @@ def opened(where: hub.Destination, ref: str, venv: Path) -> dict[str, Any]:
     return dict(open_shelf(ref, where, make_venv=lambda requirements: venv).oracles)
 
 
-@pytest.mark.parametrize("names_oracles", [True, False], ids=["named", "of an earlier release"])
 def test_a_pinned_version_is_played_with_its_own_oracles(
-    names_oracles: bool, made: tasks.TaskSet, venv: Path, hub_server: ServerProcess, hub_repo: Callable[[str], str]
+    made: tasks.TaskSet, venv: Path, hub_server: ServerProcess, hub_repo: Callable[[str], str]
 ) -> None:
     where, repo = hub_at(hub_server), hub_repo("tasks")
     other = with_other_seed(made)
-    tags = [published(where, one, repo, names_oracles=names_oracles) for one in (made, other)]
+    tags = [published(where, one, repo) for one in (made, other)]
     assert [opened(where, f"{repo}@{tag}", venv) for tag in tags] == [dict(made.oracles), dict(other.oracles)]
     parents = hub.load(where, f"{repo}@{tags[0]}").manifest["parents"]
-    assert [one["role"] for one in parents] == [ORACLES] * names_oracles
+    assert [one["role"] for one in parents] == [ORACLES]
 
 
 def lose_all(folder: Path) -> None:
@@ -92,12 +91,12 @@ def test_tasks_whose_oracles_cannot_be_read_are_refused_by_every_command(
         assert caught.value.exit_code == exits.REFUSED
 
 
-def test_a_single_missing_oracle_is_enough_to_refuse(made: tasks.TaskSet, tmp_path: Path) -> None:
+def test_a_version_that_lacks_or_does_not_name_its_oracles_is_refused(made: tasks.TaskSet, tmp_path: Path) -> None:
     where = hub.FolderDestination(tmp_path)
     first = next(iter(made.oracles))
     fewer = {task_id: oracle for task_id, oracle in made.oracles.items() if task_id != first}
     published(where, dataclasses.replace(made, oracles=fewer), names_oracles=False)
-    with pytest.raises(exits.Refused, match=r"me/tasks-oracle"):
+    with pytest.raises(exits.Refused, match=r"me/tasks-oracle: the version of the tasks names no version"):
         open_world(f"coding:{REPO}", where=where, options=WorldOptions())
     with pytest.raises(exits.ComposerError, match="lacks 1 oracles"):
         tasks.draft(made, "tasks", hidden=hub.newest(where, f"{REPO}-oracle"))

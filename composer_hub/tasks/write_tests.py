@@ -1,4 +1,4 @@
-"""Tasks made from checked candidates: several repaired together, and tests to be written."""
+"""Tasks whose answer is a test file: the tests of a function are gone, and mutants say what new ones must find."""
 
 from __future__ import annotations
 
@@ -9,53 +9,13 @@ from pathlib import PurePosixPath
 
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job
-from composer_hub.tasks.code import Function, Source, Splice, apply, overlap
+from composer_hub.tasks.code import Function, Source, Splice, apply
 from composer_hub.tasks.deletion import Candidate, Model, shuffled
 from composer_hub.tasks.gates import Checked
 from composer_hub.tasks.mutation import mutants
 
-COMBINED = ("stub", "branch", "bug", "cluster")
 MAX_MUTANTS, MIN_KILLED = 12, 3
 MAX_TEST_FUNCTIONS = 12
-
-
-def combinations(checked: Sequence[Checked], random: random.Random) -> Iterator[Candidate]:
-    """Yield two or three checked candidates of one module as one."""
-    by_module: dict[str, list[Candidate]] = {}
-    for one in checked:
-        if one.candidate.kind in COMBINED:
-            by_module.setdefault(one.candidate.symbols[0].split(":")[0], []).append(one.candidate)
-    for module in sorted(by_module):
-        pool = shuffled(by_module[module], random)
-        while len(pool) >= 2:
-            parts = [pool.pop()]
-            for _ in range(random.choice((1, 1, 2))):
-                other = next((one for one in pool if _fits(parts, one)), None)
-                if other is not None:
-                    pool.remove(other)
-                    parts.append(other)
-            if len(parts) > 1:
-                yield _combined(parts)
-
-
-def _fits(parts: Sequence[Candidate], other: Candidate) -> bool:
-    symbols = {symbol for one in parts for symbol in one.symbols}
-    splices = [splice for one in (*parts, other) for splice in one.splices]
-    return not symbols & set(other.symbols) and not overlap(splices)
-
-
-def _combined(parts: Sequence[Candidate]) -> Candidate:
-    return Candidate(
-        "combine",
-        "+".join(f"{one.kind}:{one.site}" for one in parts),
-        tuple(symbol for one in parts for symbol in one.symbols),
-        tuple(splice for one in parts for splice in one.splices),
-        frozenset().union(*(one.guided for one in parts)),
-        sum(one.lines for one in parts),
-    )
-
-
-# --------------------------------------------------------------------------------------------------------- write tests
 
 
 def test_writing(
