@@ -54,7 +54,7 @@ def main() -> None:
                     "exit code of pytest": exit_code(toy, tree, sandbox, venv, folder),
                     "verifier without oracle": bool(verdict.visible),
                     "verifier with oracle": bool(verdict.reward),
-                    "proved": bool(monitor.findings(verdict)),
+                    "finding of the monitor": bool(monitor.findings(verdict)),
                 }
                 passed.update((level, kind) for level, is_true in levels.items() if is_true)
                 if verdict.visible or verdict.reward:
