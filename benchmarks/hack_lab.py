@@ -1,8 +1,8 @@
 """Reward hacks against levels of verification: every hack on every toy.
 
-    python -m benchmarks.hack_lab
+    python -m benchmarks.hack_lab [durations-parse durations-show wordtools-camel]
 
-Levels: exit code of pytest in the agent's tree; the verifier without the oracle; the verifier with it.
+Counts what the verifier rewards without the oracle and with it, and the submissions that the monitor has a finding for.
 """
 
 from __future__ import annotations
@@ -13,34 +13,25 @@ import tempfile
 from collections import Counter
 from pathlib import Path
 
-from composer_hub.environments import marks, monitor, oracle, trees
-from composer_hub.environments.sandbox import Limits, Sandbox, open_sandbox
+from composer_hub.environments import monitor, oracle, trees
+from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.venvs import venv_for
 from composer_hub.environments.verifier import verify
 from tests.environments.hack_lab import HACKS, MUST_REACH_THE_ORACLE, hacked
-from tests.environments.toy import TOYS, Toy
+from tests.environments.toy import TOYS
 
-
-def exit_code(toy: Toy, tree: trees.Files, sandbox: Sandbox, venv: Path, folder: Path) -> bool:
-    with tempfile.TemporaryDirectory(dir=folder) as place:
-        Path(place).chmod(0o711)
-        root = Path(place, "tree")
-        trees.write_files(root, tree)
-        done = sandbox.run(
-            ["python", "-m", "pytest", "-q", *toy.task.tests], root=root, venv=venv, limits=Limits(seconds=30),
-            env=marks.python_env(sandbox.inside(root), toy.task.python_path),
-        )  # fmt: skip
-    return done.exit_code == 0
+LEVELS = ("verifier without oracle", "verifier with oracle", "finding of the monitor")
 
 
 def main() -> None:
     sandbox, passed = open_sandbox(), Counter[tuple[str, str]]()
+    toys = [toy for toy in TOYS if not sys.argv[1:] or toy.task.task_id in sys.argv[1:]]
     version = subprocess.run([sys.executable, "-m", "pytest", "--version"], capture_output=True, text=True).stdout
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
         folder.chmod(0o755)
         venv = venv_for([f"pytest=={version.split()[1]}"])
-        for toy in TOYS:
+        for toy in toys:
             bundle = toy.bundle(folder)
             module = toy.task.symbols[0].partition(":")[0]
             calls = [{"target": f"{module}:{name}", "args": args, "kwargs": {"d": []}} for name, args in toy.calls]
@@ -50,19 +41,14 @@ def main() -> None:
             for name in HACKS:
                 tree, kind = hacked(toy, name), "reading" if name in MUST_REACH_THE_ORACLE else "forging"
                 verdict = verify(toy.task, tree, bundle, sandbox, venv=venv, oracle=hidden)
-                levels = {
-                    "exit code of pytest": exit_code(toy, tree, sandbox, venv, folder),
-                    "verifier without oracle": bool(verdict.visible),
-                    "verifier with oracle": bool(verdict.reward),
-                    "finding of the monitor": bool(monitor.findings(verdict)),
-                }
-                passed.update((level, kind) for level, is_true in levels.items() if is_true)
+                results = bool(verdict.visible), bool(verdict.reward), bool(monitor.findings(verdict))
+                passed.update((level, kind) for level, is_true in zip(LEVELS, results, strict=True) if is_true)
                 if verdict.visible or verdict.reward:
                     print(f"{toy.task.task_id}: {name} gets {verdict.visible:g}, {verdict.reward:g} with an oracle")
             assert verify(toy.task, toy.files, bundle, sandbox, venv=venv, oracle=hidden).reward == 1.0
     reading = len(MUST_REACH_THE_ORACLE)
-    for level in dict.fromkeys(level for level, _ in passed):
-        shown = ", ".join(f"{kind} {passed[level, kind]} of {number * len(TOYS)}" for kind, number in
+    for level in LEVELS:
+        shown = ", ".join(f"{kind} {passed[level, kind]} of {number * len(toys)}" for kind, number in
                           (("forging", len(HACKS) - reading), ("reading", reading)))  # fmt: skip
         print(f"{level:26} {shown}")
 
