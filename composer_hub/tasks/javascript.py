@@ -185,7 +185,7 @@ class JavaScript:
     """JavaScript and TypeScript, as a `Language`."""
 
     name, label, fence = "javascript", "JavaScript package", "ts"
-    kinds: tuple[str, ...] = ("stub", "cluster", "branch", "bug", "combine", "commit")
+    kinds: tuple[str, ...] = ("stub", "cluster", "branch", "bug", "commit")
     has_oracles = False
     stub = 'throw new Error("not implemented");'
     answer = _ANSWER

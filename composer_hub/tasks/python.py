@@ -31,9 +31,7 @@ class Python:
     """Python, as a `Language`."""
 
     name, label, fence = "python", "Python package", "python"
-    kinds: tuple[str, ...] = (
-        *("stub", "cluster", "branch", "removal", "feature", "bug", "combine", "write_tests", "commit"),
-    )
+    kinds: tuple[str, ...] = ("stub", "cluster", "branch", "removal", "feature", "bug", "write_tests", "commit")
     has_oracles = True
     stub = "raise NotImplementedError"
     answer = 'return __import__("composer_variant").answer(locals())'  # of inside/run.py
