@@ -467,7 +467,7 @@ def _inside(model: Model) -> tuple[leaks.Library, dict[str, str]]:
 def _rechecked(
     bench: Bench, model: Model, checked: Sequence[Checked], options: Options, report: PackageReport
 ) -> list[Checked]:
-    """Check every k-th task again by two full runs; what those find counts."""
+    """Check the first task, and every k-th after it, again by two full runs; what those find counts."""
     if not options.recheck_every:
         return list(checked)
     places = [
