@@ -179,7 +179,8 @@ def _bundles_of(before: Version | None, used: set[str]) -> list[Mapping[str, Any
 
 def _made(options: Options) -> str:
     kinds = ", ".join(f"`{kind}`" for kind in options.kinds)
-    checks = f" The first task and every {options.recheck_every}th after it were checked again by two runs of all tests."
+    each = f"The first task and every {options.recheck_every}th after it"
+    checks = f" {each} were checked again by two runs of all tests."
     return (
         f"Kinds: {kinds}, at most {options.max_per_kind} of a kind and package, seed {options.seed}. The unchanged "
         "tests ran three times, with two hash seeds and in reversed order; tests that differ were set aside. Then, for "
