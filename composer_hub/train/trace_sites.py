@@ -18,7 +18,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError as JinjaError
 
 from composer_hub import exits
-from composer_hub.actions.action import actions_of
+from composer_hub.actions.action import Actions, actions_of
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.errors.context import context_of, next_success, steps_after
 from composer_hub.harnesses import family_of
@@ -102,15 +102,20 @@ class TraceEncoder:
     def each(self, traces: Iterable[Trace], dropped: Counter[str]) -> Iterator[HintSite]:
         """Yield the site of every hinted step that is the student's own fault; count the others by reason."""
         for trace in traces:
-            for place, step in enumerate(trace.steps):
-                if any(site.blame == "model" for site in step.error_sites):
-                    site = self.one(trace, place)
-                    if isinstance(site, str):
-                        dropped[site] += 1
-                    else:
-                        yield site
+            places = [
+                place
+                for place, step in enumerate(trace.steps)
+                if any(site.blame == "model" for site in step.error_sites)
+            ]
+            actions = actions_of(trace) if places else ()  # once: a long session has many places
+            for place in places:
+                site = self.one(trace, place, actions)
+                if isinstance(site, str):
+                    dropped[site] += 1
+                else:
+                    yield site
 
-    def one(self, trace: Trace, place: int) -> HintSite | str:
+    def one(self, trace: Trace, place: int, actions: Actions) -> HintSite | str:
         """Return a step as a site, or why it cannot be one."""
         step = trace.steps[place]
         hint = hint_of(step)
@@ -124,7 +129,7 @@ class TraceEncoder:
         tokens = self._tokens(trace, step, sampled)
         if isinstance(tokens, str):
             return tokens
-        corrected = self._succeeding(trace, place) if sampled else self._repaired(trace, place, hint)
+        corrected = self._succeeding(trace, place) if sampled else self._repaired(trace, place, hint, actions)
         try:
             site = self.hinter.place(hint, *tokens, corrected)
         except TemplateError:
@@ -197,14 +202,14 @@ class TraceEncoder:
         tokens = self._sampled(trace, success) if success else ""
         return () if isinstance(tokens, str) else tokens[1]
 
-    def _repaired(self, trace: Trace, place: int, hint: Hint) -> Sequence[int]:
+    def _repaired(self, trace: Trace, place: int, hint: Hint, actions: Actions) -> Sequence[int]:
         """Return the tokens of the action with the call that worked later in the place of the one that failed.
 
         The words around it stay, so that both actions part at the mistake and nowhere before.
         """
         step = trace.steps[place]
         site = next(one for one in step.error_sites if (one.kind, one.call_id) == (hint.kind, hint.call_id))
-        worked = worked_call(context_of(trace, place, site, actions_of(trace)))
+        worked = worked_call(context_of(trace, place, site, actions))
         if worked is None:
             return ()
         action, failed = trace.messages[step.action], (site.call_id, site.tool)
