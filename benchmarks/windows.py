@@ -33,8 +33,8 @@ def main() -> None:
             if not action.tool_calls:
                 continue
             lengths.append(estimate(prompt, tools, [action]))
-            texts = [need for need in needs_of(action) if not need.is_file]
-            shown = is_supported(prompt, action)
+            texts = [need for need in needs_of(action) if not need.is_word]
+            shown = is_supported(prompt, action, prompt)
             whole["supported"] += shown
             whole["edits"] += bool(texts)
             whole["shown"] += bool(texts) and all(place_of(text, prompt) is not None for text in texts)
@@ -45,7 +45,7 @@ def main() -> None:
                 window = window_of(prompt, [action], tools, lambda *view: estimate(*view, [action]) <= limit)  # noqa: B023
                 fits = estimate(window.messages, window.tools, [action]) <= limit
                 count["fit"] += fits
-                count["supported"] += fits and is_supported(window.messages, action)
+                count["supported"] += fits and is_supported(window.messages, action, prompt)
                 seen = [place_of(text, window.messages) is not None for text in texts]
                 count["shown"] += fits and bool(texts) and all(seen)
                 count["shortened"] += window.num_shortened > 0

@@ -281,7 +281,7 @@ class Pair:
     num_left_out: int = 0  # messages that the window of the prompt leaves out
     num_tokens: int = 0  # of prompt, tools and the longer answer, estimated
     num_shortened: int = 0  # messages of the window whose middle is missing
-    supported: bool = True  # the prompt shows every text that `chosen` replaces and every file that it names
+    supported: bool = True  # the prompt shows what `chosen` replaces, the files that it names, and names from earlier
     student_did_later: bool = False  # it takes the chosen action within the next steps, and did nothing wrong here
     bookkeeping: bool = False  # a side only keeps lists: to-dos, tools, titles
     judged: bool = False  # a judge was asked, in both orders, and says that the effects differ

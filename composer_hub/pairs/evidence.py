@@ -1,11 +1,15 @@
-"""What an action depends on: the texts that it replaces and the files that it names, and where a prompt shows them.
+"""What an action depends on, and where a prompt shows it.
 
-In: a message with calls, and texts. Out: `needs_of` lists the needs of an action, and `Need.span` finds one in a text.
+In: a message with calls, and texts. Out: `needs_of` lists the texts that an action replaces and the files that it
+names, `names_of` the other names, paths and values in it, and `Need.span` finds one in a text. Any prompt must show
+the needs. A name must be shown if the session showed it before: otherwise the model made it up, as it should.
+
 Listings number their lines, and edits are often indented otherwise, so a text is found line by line.
 """
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,24 +26,27 @@ from composer_hub.records import Message, ToolCall, strings_in
 # Before a line of a listing or of a patch: `  12→def f():`, `12:def f():`, `+def f():`.
 _MARK = re.compile(r"\s*\d+\s?[→\t:|-]\s?|\+")
 _FILE_WORD = re.compile(r"[\w.@~+/-]*[\w@+-]\.[A-Za-z]\w{0,7}")  # folders and branches are not told apart
+_WORD = re.compile(r"\w[\w-]+\w")
+_NAME = re.compile(r"\d|_|[a-z][A-Z]")  # in `MAX_AGE`, `isStale`, `u64`, `2554`; not in words of a language
+_ROOTED = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[/\\][\w.@+-]+){2,}")  # /repo/src, C:\repo\src; not ./src
 _MAKERS = frozenset(("mkdir", "touch", "tee"))  # every path is made
 _MOVERS = frozenset(("cp", "mv", "ln", "install"))  # the last path is made
 
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The lines of a text that is replaced, without blanks around them, or the name of one file."""
+    """The lines of a text that is replaced, without blanks around them, or one word: a name, a value."""
 
     lines: tuple[str, ...]
-    is_file: bool = False
+    is_word: bool = False
 
     def span(self, text: str) -> tuple[int, int] | None:
         """Return where a text shows it last, None if it does not."""
-        if self.is_file:
-            found = list(re.finditer(rf"(?<![\w-]){re.escape(self.lines[0])}(?![\w-])", text))
-            return found[-1].span() if found else None
         if not all(line in text for line in self.lines):
             return None  # which spares most texts the work below
+        if self.is_word:
+            found = list(re.finditer(rf"(?<!\w)(?<!\w-){re.escape(self.lines[0])}(?![\w-])", text))
+            return found[-1].span() if found else None
         shown = [(plain, start, stop) for plain, start, stop in _lines(text) if plain]
         for at in range(len(shown) - len(self.lines), -1, -1):
             if self._begins([plain for plain, _, _ in shown[at : at + len(self.lines)]]):
@@ -59,6 +66,16 @@ def needs_of(action: Message) -> list[Need]:
     """Return what an action needs to be seen, each once."""
     calls = [inner for call in action.tool_calls for inner in calls_in(call)]
     return list(dict.fromkeys(need for call in calls for need in _needs(call)))
+
+
+def names_of(action: Message) -> list[Need]:
+    """Return the names, values and parts of absolute paths in the arguments of an action, each once."""
+    names: dict[str, None] = {}
+    for text in itertools.chain.from_iterable(map(texts_in, action.tool_calls)):
+        names |= dict.fromkeys(word for word in _WORD.findall(text) if _NAME.search(word))
+        for path in _ROOTED.findall(text):
+            names |= dict.fromkeys(filter(None, re.split(r"[/\\]", path)))
+    return [Need((name,), is_word=True) for name in names]
 
 
 def texts_of(message: Message) -> Iterator[str]:
@@ -111,9 +128,11 @@ def _in_shell(command: str) -> Iterator[Need]:
 
 
 def _names(path: str) -> Iterator[Need]:
-    name = path.rstrip("/").rpartition("/")[2]
-    if re.search(r"\w", name):
-        yield Need((name,), is_file=True)
+    """Yield the name of a file, and of an absolute path also the folders, which nobody can guess."""
+    *folders, name = re.split(r"[/\\]", path.rstrip("/\\"))
+    for part in [*folders, name] if _ROOTED.match(path) else [name]:
+        if re.search(r"\w", part):
+            yield Need((part,), is_word=True)
 
 
 def _text(old: str) -> Iterator[Need]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from composer_hub.actions.arguments import parsed_arguments
@@ -18,7 +19,8 @@ NO_RESULT = "(no result was recorded)"
 def read_prompt(trace: Trace, step: Step) -> tuple[Message, ...]:
     """Return the messages that teachers were sent for a step, with arguments as objects and tools by name."""
     indices = (index for start, stop in step.prompt for index in range(start, stop))
-    chat = [message for index in indices if (message := wire_message(trace.messages[index], index)) is not None]
+    wired = (wire_message(message_at(trace, index), index) for index in indices)
+    chat = [message for message in wired if message is not None]
     names: dict[str, str] = {}
     messages = []
     for message in paired(chat):
@@ -32,6 +34,17 @@ def read_prompt(trace: Trace, step: Step) -> tuple[Message, ...]:
     return tuple(messages)
 
 
+def message_at(trace: Trace, index: int) -> Message:
+    """Return a message of a trace; a system prompt that was not recorded says where the session began.
+
+    Every harness tells its model the folder, and names in calls depend on it.
+    """
+    message = trace.messages[index]
+    if message.role != "system" or trace.system_prompt_source != "synthetic" or not trace.cwd:
+        return message
+    return replace(message, content=f"{message.content}\n\nWorking directory: {trace.cwd}")
+
+
 def as_object(call: ToolCall) -> dict[str, Any]:
     """Return the arguments of a call as an object, under `unparsed` if they are none."""
     parsed = parsed_arguments(call)
@@ -39,7 +52,10 @@ def as_object(call: ToolCall) -> dict[str, Any]:
 
 
 def wire_message(message: Message, index: int) -> dict[str, Any] | None:
-    """Return a message as endpoints take it: no thinking, arguments as JSON text. None if nothing is left."""
+    """Return a message as endpoints take it: no thinking, arguments as JSON text. None if nothing is left.
+
+    Some harnesses log an empty message of the user with each result. Endpoints refuse it, and it says nothing.
+    """
     chat: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:
         chat["tool_calls"] = [
@@ -50,7 +66,7 @@ def wire_message(message: Message, index: int) -> dict[str, Any] | None:
             }
             for number, call in enumerate(message.tool_calls)
         ]
-    elif message.role == "assistant" and not message.content:
+    elif message.role != "tool" and not message.content.strip():
         return None
     if message.role == "tool":
         chat["tool_call_id"] = message.tool_call_id

@@ -88,13 +88,14 @@ def pair_row(
         num_left_out=window.num_left_out,
         num_tokens=count(window.messages, window.tools, answers),
         num_shortened=window.num_shortened,
-        supported=is_supported(window.messages, chosen),
-        bookkeeping=any(map(_keeps_books, answers)),
+        supported=is_supported(window.messages, chosen, prompt),
+        bookkeeping=any(map(keeps_books, answers)),
         **origin,
     )
 
 
-def _keeps_books(action: Message) -> bool:
+def keeps_books(action: Message) -> bool:
+    """Return whether an action only keeps lists."""
     calls = action.tool_calls
     return bool(calls) and all(family_of_tool(call.name, call.arguments) == "bookkeeping" for call in calls)
 

@@ -1,26 +1,26 @@
 """Windows: a prompt, the answers to it and a test of what fits -> the part of the prompt that a trainer can take.
 
-A window keeps the system messages, the first and the latest message of the user, the messages that show what the
-answers depend on (`evidence.py`), and the last messages in whole groups of calls and results. A marker stands where
-messages are missing. If even the last exchange does not fit so, long texts lose their middle, but never what an answer
-depends on. Tools that nothing in the window calls are left out of a window, not of a whole prompt.
+A window keeps the system messages, the first and the latest words of the user, the messages that show what the answers
+depend on (`evidence.py`), and the last messages in whole groups of calls and results. A marker stands where messages
+are missing. Messages that are kept as evidence alone are excerpts. If the last exchange does not fit so, or hides
+names that the answer needs, long texts lose their middle, but never what an answer depends on. Tools that nothing in
+the window calls are left out of a window, not of a whole prompt.
 """
 
 from __future__ import annotations
 
-import functools
 import itertools
 from bisect import bisect_left
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from composer_hub.actions.tools import is_script
-from composer_hub.pairs.evidence import Need, needs_of, texts_in, texts_of
+from composer_hub.pairs.evidence import Need, names_of, needs_of, texts_in, texts_of
 from composer_hub.records import MARKER, Message, ToolCall, canonical_json
 
 MAX_TOKENS = 4096  # of prompt, tools and the longer answer; what the trainer takes by default
-VERSION = "2"  # of the rule: reference log-probs hold for one rule only
+VERSION = "3"  # of the rule: reference log-probs hold for one rule only
 
 # Real tokenizers take 3 to 4.5 bytes of code and English per token, so that this estimate is rarely too low.
 _BYTES_PER_TOKEN = 3
@@ -28,6 +28,9 @@ _MESSAGE_TOKENS = 8
 _GAP = 60  # a shorter gap is not worth its mark
 _ROOMS = (8000, 4000, 2000, 1000, 500)
 """Characters that a text may keep, one after the other until the last exchange fits."""
+_LEAST_ROOM = 1000  # for the sake of a name, no text is cut shorter
+_EXCERPT = 1500  # characters around what a message from before the last ones shows
+_BESIDE = 300  # characters of a call or result that is kept only because its group is
 
 Tools = Sequence[Mapping[str, Any]]
 Spans = Sequence[tuple[int, int]]
@@ -47,32 +50,40 @@ class Window:
 
 
 def window_of(messages: Sequence[Message], answers: Sequence[Message], tools: Tools, fits: Fits) -> Window:
-    """Return the whole prompt if it fits, or its longest window that does; the shortest window if none does."""
-    whole = Window(tuple(messages), 0, tuple(range(len(messages))), tuple(tools))
-    if not messages or fits(messages, tools):
-        return whole
-    needs = list(dict.fromkeys(need for answer in answers for need in needs_of(answer)))
-    shown = frozenset(at for need in needs if (at := place_of(need, messages)) is not None)
-    kept = _pinned(messages) | {at for one in shown for at in _group(messages, one)}
+    """Return the whole prompt if it fits, or a window that does; the shortest window if none does.
 
-    def used(view: Sequence[Message]) -> list[Any]:
-        called = {call.name for message in (*view, *answers) for call in message.tool_calls}
+    The first of the answers is the one to learn. What the others depend on is shown if there is room.
+    """
+    if not messages or fits(messages, tools):
+        return Window(tuple(messages), 0, tuple(range(len(messages))), tuple(tools))
+
+    def used(shown: Sequence[Message]) -> list[Any]:
+        called = {call.name for message in (*shown, *answers) for call in message.tool_calls}
         return [tool for tool in tools if tool.get("function", tool).get("name") in called]
 
-    @functools.cache
-    def spans(text: str) -> Spans:
-        return [span for need in needs if (span := need.span(text))]
+    def fitting(window: Window) -> bool:
+        return fits(window.messages, used(window.messages))
 
-    window = whole
-    message: Callable[[int], Message] = messages.__getitem__
+    needs = [need for answer in answers[:1] for need in needs_of(answer)]
+    places = [(at, need) for need in needs if (at := place_of(need, messages)) is not None]
+    view = _View(messages, _pinned(messages)).showing(places)
+    starts = [at for at, one in enumerate(messages) if one.role != "tool"][:0:-1] or [0]
+    wishes, own = _wishes(messages, answers), {need for answer in answers[:1] for need in names_of(answer)}
+    best, fewest = replace(view, room=_ROOMS[-1]), len(wishes) + 1
     for room in (0, *_ROOMS):
-        if room:
-            message = _shortened_in(messages, room, spans)
-        window = _longest(messages, message, lambda view: fits(view, used(view)), kept)
-        if fits(window.messages, used(window.messages)):
+        base = replace(view, room=room)
+        if not fitting(base.window(starts[0])):
+            continue
+        missing = _missing(wishes, base.window(starts[0]))
+        views = [base.showing(missing[:num]) for num in range(len(missing) + 1)]
+        num = bisect_left(views, True, lo=1, key=lambda one: not fitting(one.window(starts[0]))) - 1
+        num_hidden = sum(need in own for _, need in missing[num:])
+        if num_hidden < fewest:
+            best, fewest = views[num], num_hidden
+        if not fewest or room == _LEAST_ROOM:
             break
-    num_shortened = sum(message(at) != messages[at] for at in window.places)
-    return replace(window, tools=tuple(used(window.messages)), num_shortened=num_shortened)
+    window = _longest(best, starts, fitting)
+    return replace(window, tools=tuple(used(window.messages)))
 
 
 def estimate(messages: Sequence[Message], tools: Tools, answers: Iterable[Message]) -> int:
@@ -96,29 +107,23 @@ def counter(tokenizer: Any) -> Count:
     return count
 
 
-def is_supported(prompt: Sequence[Message], action: Message) -> bool:
-    """Return whether a prompt shows every text that an action replaces and every file that it names."""
-    return all(place_of(need, prompt) is not None for need in needs_of(action))
+def is_supported(shown: Sequence[Message], action: Message, whole: Sequence[Message]) -> bool:
+    """Return whether a window shows what an action depends on, and its names that the whole prompt shows."""
+    names = (name for name in names_of(action) if place_of(name, shown) is None)
+    return all(place_of(need, shown) is not None for need in needs_of(action)) and all(
+        place_of(name, whole) is None for name in names
+    )
 
 
-def _longest(
-    messages: Sequence[Message],
-    message: Callable[[int], Message],  # as a window shows it, by its place
-    fits: Callable[[Sequence[Message]], bool],
-    pinned: Collection[int],
-) -> Window:
+def _longest(view: _View, starts: Sequence[int], fitting: Callable[[Window], bool]) -> Window:
     """Return the longest window that fits; the shortest if none does."""
-    starts = [at for at, one in enumerate(messages) if one.role != "tool"][:0:-1] or [0]
-
-    def view(number: int) -> Window:
-        return _view(len(messages), message, pinned, starts[number])
-
     # From the short end in growing strides: a long session is never rendered in full.
     stride = 1
-    while stride < len(starts) and fits(view(stride).messages):
+    while stride < len(starts) and fitting(view.window(starts[stride])):
         stride *= 2
     low, high = stride // 2, min(stride, len(starts))
-    return view(low + bisect_left(range(low + 1, high), True, key=lambda number: not fits(view(number).messages)))
+    places = range(low + 1, high)
+    return view.window(starts[low + bisect_left(places, True, key=lambda at: not fitting(view.window(starts[at])))])
 
 
 def num_tokens(messages: Iterable[Message]) -> int:
@@ -140,25 +145,100 @@ def _num_bytes(message: Message) -> int:
 
 def _pinned(messages: Sequence[Message]) -> frozenset[int]:
     """Return the places of the messages that every window keeps."""
-    users = [at for at, message in enumerate(messages) if message.role == "user"]
+    users = _words_of_users(messages)
     head = next((at for at, message in enumerate(messages) if message.role not in ("system", "developer")), 0)
     return frozenset([*range(head), *users[:1], *users[-1:]])
 
 
-def _view(num: int, message: Callable[[int], Message], pinned: Collection[int], start: int) -> Window:
-    """Return the window of `num` messages whose contiguous end begins at `start`."""
-    kept = [at for at in range(num) if at >= start or at in pinned]
-    shown = [] if kept[:1] in ([0], []) else [Message("user", MARKER)]
-    for at, after in zip(kept, [*kept[1:], num], strict=True):
-        one = message(at)
-        if after > at + 1 and not one.content.endswith(MARKER):
-            # In the message before the gap, because templates may refuse two messages of the user in a row.
-            one = replace(one, content=f"{one.content}\n\n{MARKER}".lstrip())
-        shown.append(one)
-    return Window(tuple(shown), num - len(kept), tuple(kept))
+def _words_of_users(messages: Sequence[Message]) -> list[int]:
+    return [at for at, message in enumerate(messages) if message.role == "user" and message.content.strip()]
+
+
+@dataclass(frozen=True, slots=True)
+class _View:
+    """How a prompt is shown: the places that are kept, and how much of each message."""
+
+    messages: Sequence[Message]
+    pinned: frozenset[int]
+    room: int = 0  # characters of a text; 0: all of it
+    evidence: Mapping[int, tuple[Need, ...]] = field(default_factory=dict)  # place -> what it shows
+    _rendered: dict[Any, Message] = field(default_factory=dict)  # shared by all views of the prompt
+
+    def showing(self, places: Iterable[tuple[int, Need | None]]) -> _View:
+        """Return the view that keeps some more places."""
+        evidence = dict(self.evidence)
+        for at, need in places:
+            evidence[at] = (*evidence.get(at, ()), *([need] if need else []))
+        return replace(self, evidence=evidence)
+
+    def window(self, start: int) -> Window:
+        """Return the window whose contiguous end begins at a place."""
+        num = len(self.messages)
+        groups = {at for one in self.evidence for at in _group(self.messages, one)}
+        kept = [at for at in range(num) if at >= start or at in self.pinned or at in groups]
+        shown = [] if kept[:1] in ([0], []) else [Message("user", MARKER)]
+        texts = [self._message(at, start) for at in kept]
+        for one, at, after in zip(texts, kept, [*kept[1:], num], strict=True):
+            if after > at + 1 and not one.content.endswith(MARKER):
+                # In the message before the gap, because templates may refuse two messages of the user in a row.
+                one = replace(one, content=f"{one.content}\n\n{MARKER}".lstrip())
+            shown.append(one)
+        num_shortened = sum(one != self.messages[at] for one, at in zip(texts, kept, strict=True))
+        return Window(tuple(shown), num - len(kept), tuple(kept), num_shortened=num_shortened)
+
+    def _message(self, at: int, start: int) -> Message:
+        room, needs = self.room, self.evidence.get(at, ())
+        if at < start and at not in self.pinned:
+            most = _EXCERPT if at in self.evidence else _BESIDE
+            room = min(room // 2, most) if room else most
+        key = at, room, needs
+        if key not in self._rendered:
+            self._rendered[key] = _shortened(self.messages[at], room, needs) if room else self.messages[at]
+        return self._rendered[key]
 
 
 # ---------------------------------------------------------------------------------------------------------- evidence
+
+
+@dataclass(frozen=True, slots=True)
+class _Wish:
+    """A name that the session showed, or words of the user, which a window keeps if there is room."""
+
+    places: Sequence[int]  # that show it
+    need: Need | None = None  # None: the whole message
+
+
+def _wishes(messages: Sequence[Message], answers: Sequence[Message]) -> list[_Wish]:
+    """Return the names of the first answer, the words of the user, and all that the others depend on.
+
+    The rarest name comes first: it is the one that the last messages are least likely to show.
+    """
+    texts = [[*texts_of(message)] for message in messages]
+
+    def shown(needs: Iterable[Need]) -> list[_Wish]:
+        places = {need: [at for at, one in enumerate(texts) if any(map(need.span, one))] for need in needs}
+        return [_Wish(found, need) for need, found in places.items() if found]
+
+    def rarest(actions: Sequence[Message]) -> list[_Wish]:
+        return sorted(shown([need for one in actions for need in names_of(one)]), key=lambda wish: len(wish.places))
+
+    users = [_Wish([at]) for at in reversed(_words_of_users(messages))]
+    replaced = shown([need for one in answers[1:] for need in needs_of(one)])
+    return [*rarest(answers[:1]), *users, *replaced, *rarest(answers[1:])]
+
+
+def _missing(wishes: Iterable[_Wish], window: Window) -> list[tuple[int, Need | None]]:
+    """Return what a window does not show, each at a place that is kept anyway, or at its last one."""
+    kept, missing = set(window.places), []
+    for wish in wishes:
+        if wish.need is None and wish.places[-1] in kept:
+            continue
+        if wish.need is not None and place_of(wish.need, window.messages) is not None:
+            continue
+        at = next((at for at in reversed(wish.places) if at in kept), wish.places[-1])
+        kept.add(at)
+        missing.append((at, wish.need))
+    return missing
 
 
 def place_of(need: Need, messages: Sequence[Message]) -> int | None:
@@ -178,12 +258,10 @@ def _group(messages: Sequence[Message], at: int) -> range:
     return range(start, stop)
 
 
-def _shortened_in(messages: Sequence[Message], room: int, spans: Callable[[str], Spans]) -> Callable[[int], Message]:
-    """Return the messages by place; a text is cut when it is asked for, because most never are."""
-    return functools.cache(lambda at: _shortened(messages[at], room, spans))
+def _shortened(message: Message, room: int, needs: Sequence[Need]) -> Message:
+    def spans(text: str) -> Spans:
+        return [span for need in needs if (span := need.span(text))]
 
-
-def _shortened(message: Message, room: int, spans: Callable[[str], Spans]) -> Message:
     def cut(text: str) -> str:
         return text if len(text) <= room else _cut(text, room, spans(text))
 

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.pairs.prompts import wire_message
+from composer_hub.pairs.prompts import message_at, wire_message
 from composer_hub.pairs.rows import published_tools
 from composer_hub.records import Message, Step, Trace, canonical_json
 
@@ -105,7 +105,7 @@ class Prompts:
 
     def _piece(self, index: int) -> _Piece:
         if index not in self._pieces:
-            self._pieces[index] = _piece(self.trace.messages[index], index)
+            self._pieces[index] = _piece(message_at(self.trace, index), index)
         return self._pieces[index]
 
 

@@ -21,7 +21,7 @@ stable = cases(60)
 
 def session(num_groups: int, *, users: Sequence[int] = (), size: int = 90, system: bool = True) -> list[Message]:
     """Return a prompt with groups of a call and two results, and later words of the user before some of them."""
-    messages = [Message("system", "You code.")] if system else []
+    messages = [Message("system", "You code in /repo.")] if system else []
     messages.append(Message("user", "Fix it."))
     for number in range(num_groups):
         if number in users:
@@ -51,8 +51,8 @@ def test_a_window_keeps_system_task_the_latest_words_and_whole_groups_of_calls()
     messages = session(20, users=(4, 9))
     window = fitted(messages, up_to(600))
     kept = [message.content for message in window.messages if message.role in ("system", "user")]
-    assert kept == ["You code.", f"Fix it.\n\n{MARKER}", f"And 9.\n\n{MARKER}"]
-    end = window.messages[3:]
+    assert kept == ["You code in /repo.", f"Fix it.\n\n{MARKER}", *(f"And {at}.\n\n{MARKER}" for at in (4, 9))]
+    end = window.messages[4:]
     assert end == tuple(messages[-len(end) :])
     assert len(end) > 3
     assert end[0].tool_calls
@@ -148,6 +148,10 @@ def call(name: str, **arguments: Any) -> Message:
     return Message("assistant", "", (ToolCall(name, arguments, "c"),))
 
 
+def replaced(old: str, new: str) -> Message:
+    return call("Edit", file_path="src/a.py", old_string=old, new_string=new)
+
+
 def result(text: str) -> Message:
     return Message("tool", text, tool_call_id="c")
 
@@ -169,7 +173,7 @@ def test_a_window_shows_what_an_action_depends_on(name: str, limit: int) -> None
     window = shown_in(messages, EDITS[name], limit)
     assert estimate(window.messages, (), [EDITS[name]]) <= limit
     assert window.num_left_out
-    assert is_supported(window.messages, EDITS[name])
+    assert is_supported(window.messages, EDITS[name], messages)
     assert window.num_shortened, "the file is longer than the window"
     assert "characters are left out here" in "".join(message.content for message in window.messages)
 
@@ -177,22 +181,60 @@ def test_a_window_shows_what_an_action_depends_on(name: str, limit: int) -> None
 def test_an_action_is_supported_if_the_prompt_shows_its_texts_and_files() -> None:
     messages = [*session(2), call("Read", file_path="src/a.py"), result("12→def f():\n13→    return 1\n")]
     edit = call("Edit", file_path="/repo/src/a.py", old_string="def f():\n    return 1", new_string="")
-    assert is_supported(messages, edit)
-    assert not is_supported(messages[:-1], edit)
-    assert not is_supported(messages, call("Edit", file_path="src/a.py", old_string="return 2", new_string=""))
-    assert not is_supported(messages, call("Read", file_path="src/b.py"))
-    assert is_supported(messages, call("Write", file_path="src/new.py", content="x"))
-    assert is_supported(
-        messages, call("Bash", command="git diff main..HEAD > out.txt; pytest -q src/a.py; cp a.py b.py")
-    )
-    assert not is_supported(messages, call("Bash", command="cat src/other.py"))
-    assert is_supported(messages, Message("assistant", "done"))
+    assert is_supported(messages, edit, messages)
+    assert not is_supported(messages[:-1], edit, messages)
+    assert not is_supported(messages, replaced("return 2", ""), messages)
+    assert not is_supported(messages, call("Read", file_path="src/b.py"), messages)
+    assert is_supported(messages, call("Write", file_path="src/new.py", content="x"), messages)
+    command = "git diff main..HEAD > out.txt; pytest -q src/a.py; cp a.py b.py"
+    assert is_supported(messages, call("Bash", command=command), messages)
+    assert not is_supported(messages, call("Bash", command="cat src/other.py"), messages)
+    assert is_supported(messages, Message("assistant", "done"), messages)
+
+
+def test_a_name_that_the_session_showed_must_be_shown_and_a_new_one_need_not() -> None:
+    shown = [*session(2), call("Read", file_path="src/a.py"), result("1→return 1\n")]
+    whole = [*session(1), result("MAX_AGE = 2554"), *shown[1:]]
+    assert is_supported(shown, replaced("return 1", "return MIN_AGE"), whole)
+    assert not is_supported(shown, replaced("return 1", "return MAX_AGE"), whole)
+    assert not is_supported(shown, replaced("return 1", "return 2554"), whole)
+    assert is_supported(whole, replaced("return 1", "return MAX_AGE"), whole)
+
+
+@pytest.mark.parametrize("limit", [1100, 4000])
+def test_a_window_shows_the_names_of_the_action_to_learn(limit: int) -> None:
+    log = "".join(f"entry {number} says nothing\n" for number in range(999))
+    messages = long_session(
+        call("Bash", command="cat log"), result(f"{log}MAX_AGE = 2554\n{log}"),
+        *session(3)[2:], Message("user", "Keep sessions for 4711 days."), *session(3)[2:],
+        call("Read", file_path="src/a.py"), result(READ),
+    )  # fmt: skip
+    action = replaced("line 7 of the file", "oldest = MAX_AGE or 2554")
+    window = shown_in(messages, action, limit)
+    texts = "".join(message.content for message in window.messages)
+    assert estimate(window.messages, (), [action]) <= limit
+    assert "MAX_AGE = 2554" in texts
+    assert is_supported(window.messages, action, messages)
+    assert "4711 days" in texts, "words of the user come next"
+
+
+@pytest.mark.parametrize(("path", "shown"), [("/repo/new/a.py", True), ("/other/a.py", False), ("a.py", True)])
+def test_the_folders_of_an_absolute_path_must_be_shown(path: str, shown: bool) -> None:
+    messages = [*session(1), result("new/a.py")]
+    assert is_supported(messages, call("Read", file_path=path), messages) == shown
+
+
+def test_an_empty_message_of_the_user_is_not_its_latest_words() -> None:
+    messages = [*session(2), Message("user", " \n"), *session(8, size=400)[2:]]
+    window = fitted(messages, up_to(500))
+    assert [message.role for message in window.messages].count("user") == 1
 
 
 def test_what_an_earlier_patch_wrote_is_shown() -> None:
     patch = "*** Begin Patch\n*** Add File: a.py\n+def f():\n+    return 1\n*** End Patch"
     edit = call("Edit", file_path="a.py", old_string="def f():\n    return 1\n", new_string="")
-    assert is_supported([*session(2), call("apply_patch", input=patch), result("Done")], edit)
+    messages = [*session(2), call("apply_patch", input=patch), result("Done")]
+    assert is_supported(messages, edit, messages)
 
 
 def test_tools_that_are_not_called_leave_a_window_and_not_a_whole_prompt() -> None:
@@ -212,7 +254,7 @@ def test_a_window_keeps_evidence_whatever_its_size(num_groups: int, size: int, l
     action = call("Edit", file_path="9.1", old_string=f"line {line} of the file", new_string="x")
     messages = [*session(10, size=size), shown, *session(num_groups, size=size)[2:]]
     window = shown_in(messages, action, limit)
-    assert is_supported(window.messages, action)
+    assert is_supported(window.messages, action, messages)
     results = [message.tool_call_id for message in window.messages if message.role == "tool"]
     assert results == [one.call_id for message in window.messages for one in message.tool_calls]
 

@@ -22,7 +22,7 @@ def make_trace() -> Callable[..., Trace]:
     """Return a function from the student's calls, one per step, to a trace whose prompts grow."""
 
     def make(*actions: Any, name: str = "t", results: Sequence[str] = (), errors: Sequence[int] = (), **fields: Any):
-        messages = [Message("system", "You code."), Message("user", f"Fix {name} in a.py.")]
+        messages = [Message("system", "You code in /repo."), Message("user", f"Fix {name} in a.py.")]
         steps = []
         for number, action in enumerate(actions):
             prompt = ((0, len(messages)),)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import json
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composer_hub.pairs.prompts import NO_RESULT, paired
+from composer_hub.pairs.prompts import NO_RESULT, paired, read_prompt
 from composer_hub.records import Message, Step, ToolCall, Trace, canonical_json
 from composer_hub.replay.fake import tokens_of
 from composer_hub.replay.prompts import Counted, Prompts, marked
@@ -38,6 +39,19 @@ def one_prompt(*messages: Message) -> Trace:
 def test_a_message_with_thinking_alone_is_left_out() -> None:
     trace = one_prompt(Message("user", "go"), Message("assistant", reasoning_content="hm"), Message("user", "well?"))
     assert [m["role"] for m in Prompts(trace).of(trace.steps[0]).chat] == ["user", "user"]
+
+
+def test_an_empty_message_of_the_user_is_left_out() -> None:
+    trace = one_prompt(Message("user", "go"), Message("assistant", "well"), Message("user", "\n"))
+    assert [m["content"] for m in Prompts(trace).of(trace.steps[0]).chat] == ["go", "well"]
+
+
+def test_a_system_prompt_that_was_not_recorded_says_where_the_session_began() -> None:
+    recorded = dataclasses.replace(one_prompt(Message("system", "Code."), Message("user", "go")), cwd="/repo")
+    synthetic = dataclasses.replace(recorded, system_prompt_source="synthetic")
+    heads = [Prompts(trace).of(trace.steps[0]).chat[0]["content"] for trace in (recorded, synthetic)]
+    assert heads == ["Code.", "Code.\n\nWorking directory: /repo"]
+    assert [read_prompt(trace, trace.steps[0])[0].content for trace in (recorded, synthetic)] == heads
 
 
 def test_a_call_without_a_result_gets_a_placeholder_and_an_orphaned_result_becomes_a_user_message() -> None:
