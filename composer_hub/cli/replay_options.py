@@ -114,7 +114,8 @@ def replay_options(command: Command) -> Command:
 
         policy = Policy(**policy_changes)
         waiting = seconds_of(patience, "--patience")
-        panel, cheapest = appointed(teachers)
+        first = None if no_judge or not policy.exclude_same_family else next(iter(kwargs["traces"]), None)
+        panel, cheapest = appointed(teachers, first.family if first else "")
         judge = None if no_judge else cheapest
         options = ReplayOptions(order, policy, audit, repeat, i_own_this_endpoint, waiting, max_usd_per_pair, judge)
         return command(*args, teachers=panel, options=options, **kwargs)

@@ -18,6 +18,7 @@ from composer_hub.pairs.policy import PanelTeacher, Policy, Poll
 from composer_hub.pairs.purchase import Purchase
 from composer_hub.pairs.report import Metric
 from composer_hub.pairs.report_card import code, table
+from composer_hub.pairs.same_effect import FORBIDDING
 from composer_hub.records import Message, Pair
 
 MAX_SHOWN = 700  # characters of each part of the pair that is shown
@@ -72,15 +73,16 @@ def materials(
 
 def judge_text(num_judged: int, num_pairs: int, drops: Mapping[str, int], poll: Poll | None) -> str:
     """Describe what the judge said about the would-be pairs."""
-    num_same, num_unsure = drops.get("judged_same", 0), drops.get("judged_unsure", 0)
-    if not (num_judged or num_same or num_unsure):
+    refused = {same: drops.get(f"judged_{same}", 0) for same in FORBIDDING}
+    if not (num_judged or any(refused.values())):
         return "No judge was asked whether both actions of a pair have the same effect: `judged` is false."
     name = code(poll.judge.model) if poll and poll.judge else "A model"
     unjudged = num_pairs - num_judged
     left = f" Not judged: {plural(unjudged, 'pair')} (`judged` is false)." if unjudged else ""
+    counts = ", ".join(f"{same} {num:,}" for same, num in refused.items())
     return (
         f"{name} was asked about both actions, in both orders, whether they have the same effect. No, twice: "
-        f"{plural(num_judged, 'pair')}. Left out: yes {num_same:,}, unsure {num_unsure:,}.{left}"
+        f"{plural(num_judged, 'pair')}. Left out: {counts}.{left}"
     )
 
 

@@ -10,14 +10,14 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from composer_hub.actions.arguments import parsed_arguments
-from composer_hub.actions.forms import same
+from composer_hub.actions.forms import NormalForm, same
 from composer_hub.pairs.ballots import Ballot, Cast, ballots
 from composer_hub.pairs.parts import TracePairs, finished
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.report import summary_of
 from composer_hub.pairs.rows import PairOptions, duplicate_key, pair_row, published_tools
 from composer_hub.pairs.same_effect import Ruling, medoid, subject_of
-from composer_hub.records import Pair, Trace, Vote, num_prompt_chars
+from composer_hub.records import Pair, Step, Trace, Vote, num_prompt_chars
 
 LATER = 10
 """Steps in which the student may still take the action that the teachers choose now."""
@@ -67,12 +67,9 @@ def pairs_from(
             continue
         best, ruling = _preferred(winners, prices, ballot)
         if ruling.forbids:
-            drops["judged_same" if ruling.same == "yes" else "judged_unsure"] += 1
+            drops[f"judged_{ruling.same}"] += 1
             continue
-        later = (one.form for one in cast_ballots[at + 1 : at + 1 + LATER])
-        # After a failure of its own, the student's later action is a repair, and no matter of order.
-        was_wrong = any(site.blame == "model" for site in ballot.step.error_sites)
-        did_later = not was_wrong and any(same(best.form, form, policy.agree_level) for form in later)
+        later = [one.form for one in cast_ballots[at + 1 : at + 1 + LATER]]
         pair = pair_row(
             ballot.trace,
             ballot.step,
@@ -90,7 +87,7 @@ def pairs_from(
             judged=ruling.both_orders,
             judge_answer=ruling.same,
             judge_reason=ruling.reason,
-            student_did_later=did_later,
+            student_did_later=did_later(ballot.step, best.form, later, policy),
         )
         key = bytes.fromhex(duplicate_key(pair))
         if key in pairs:
@@ -98,6 +95,13 @@ def pairs_from(
         else:
             pairs[key] = pair
     return pairs, drops
+
+
+def did_later(step: Step, chosen: NormalForm, later: Iterable[NormalForm], policy: Policy) -> bool:
+    """Return whether the student takes the chosen action soon, and did nothing wrong at this step."""
+    # After a failure of its own, the student's later action is a repair, not a matter of order.
+    was_wrong = any(site.blame == "model" for site in step.error_sites)
+    return not was_wrong and any(policy.veto(form, chosen) for form in later if form.calls)
 
 
 def consensus(ballot: Ballot, policy: Policy) -> tuple[tuple[Cast, ...], str]:

@@ -29,6 +29,8 @@ from dataclasses import dataclass, field, replace
 
 from composer_hub.money import to_usd
 from composer_hub.pairs.policy import Policy
+from composer_hub.pairs.prompts import read_prompt
+from composer_hub.pairs.rows import keeps_books, published_action
 from composer_hub.pairs.same_effect import (
     BOTH_ORDERS,
     JUDGED,
@@ -40,6 +42,7 @@ from composer_hub.pairs.same_effect import (
     subject_of,
 )
 from composer_hub.pairs.stats import wilson
+from composer_hub.pairs.windows import is_supported
 from composer_hub.records import Message, Step, Trace, Vote, message_chars, stable_id, stable_share
 from composer_hub.replay import answers
 from composer_hub.replay.answers import TeacherAnswer, text_in
@@ -60,6 +63,7 @@ class Comparison:
     agree: Same
     repeats: Same
     normal_form: Callable[[Step, Message], str]
+    did_later: Callable[[Step, Message], bool]  # the student takes that action within its next steps
 
 
 Compare = Callable[[Trace, Policy], Comparison]
@@ -98,6 +102,7 @@ class _State:
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
     codes: Codes = ()  # of the outcomes so far
     chosen: Message | None = None  # the action that a pair would prefer, by these codes
+    aside: bool | None = None  # whether that pair would be left out, whatever the judge says
     judge: str = ""  # why the judge is not asked
     judged: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)  # (action, order) -> its answer
 
@@ -358,7 +363,7 @@ class TraceRounds:
         outcomes = state.first()
         asked = list(itertools.takewhile(lambda teacher: teacher.name in outcomes, state.eligible))
         if len(state.codes) != len(asked):
-            state.chosen = None
+            state.chosen = state.aside = None
             actions: list[tuple[int, Message]] = []
             state.codes = tuple([self._code(state, outcomes[teacher.name], actions) for teacher in asked])
         return state.codes
@@ -387,10 +392,23 @@ class TraceRounds:
         """Return the next question to the judge, None if the step's votes make no pair or it has said enough."""
         if state.judge or self._next(state) or (chosen := self._chosen(state)) is None:
             return None
+        if state.aside is None:
+            state.aside = self._is_aside(state.step, chosen)
+        if state.aside:
+            return None
         subject = subject_of(chosen)
         answers = [state.judged[subject, order] for order in BOTH_ORDERS if (subject, order) in state.judged]
         said_no = all(one.answer and answer_in(text_in(one.answer.message))[0] == "no" for one in answers)
         return Ask(state.step, len(answers), chosen) if said_no and len(answers) < len(BOTH_ORDERS) else None
+
+    def _is_aside(self, step: Step, chosen: Message) -> bool:
+        """Return whether `pairs build` leaves a pair out by default, however its prompt is cut."""
+        action, prompt = published_action(chosen), read_prompt(self.trace, step)
+        return (
+            any(map(keeps_books, (action, self.trace.messages[step.action])))
+            or self.comparison.did_later(step, chosen)
+            or not is_supported(prompt, action, prompt)
+        )
 
     def _chosen(self, state: _State) -> Message | None:
         """Return the action that a pair of this step would prefer over the student's."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from composer_hub.actions.context import contexts
 from composer_hub.actions.forms import NormalForm, normalize
+from composer_hub.pairs.consensus import LATER, did_later
 from composer_hub.pairs.policy import Policy
 from composer_hub.records import Message, Step, Trace
 from composer_hub.replay.cascade import Comparison
@@ -25,8 +26,12 @@ def by_normal_form(trace: Trace, policy: Policy) -> Comparison:
             forms[place] = (action, normalize(action, context_of[step.step_id]))
         return forms[place][1]
 
+    def later_than(step: Step) -> list[NormalForm]:
+        return [form(one, trace.messages[one.action]) for one in trace.steps[step.index + 1 : step.index + 1 + LATER]]
+
     return Comparison(
         agree=lambda step, one, other: policy.agree(form(step, one), form(step, other)),
         repeats=lambda step, student, action: bool(policy.veto(form(step, student), form(step, action))),
+        did_later=lambda step, action: did_later(step, form(step, action), later_than(step), policy),
         normal_form=lambda step, action: form(step, action).text,
     )

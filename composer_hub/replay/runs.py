@@ -173,7 +173,7 @@ def pilot(
         num_steps = before.pilot if before and before.pilot else num_steps
         where = places(planned.askable, num_steps)
         asking = dataclasses.replace(
-            planned, pilot=where, options=dataclasses.replace(options, order="all", audit=0.0, repeat=0.0, judge=None)
+            planned, pilot=where, options=dataclasses.replace(options, order="all", audit=0.0, repeat=0.0)
         )
         report, votes, stopped = ReplayReport(), list[Vote](), None
         _save_poll(folder, planned, before, pilot=num_steps)

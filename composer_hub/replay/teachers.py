@@ -126,12 +126,16 @@ def find_teachers(
     )
 
 
-def appointed(teachers: Sequence[Teacher]) -> tuple[list[Teacher], Teacher]:
-    """Return the panel and its judge: the teacher called `judge`, else the cheapest one in a second role."""
+def appointed(teachers: Sequence[Teacher], student: str = "") -> tuple[list[Teacher], Teacher]:
+    """Return the panel and its judge: the teacher called `judge`, else the cheapest one in a second role.
+
+    A judge of the student's family would not be asked, so the cheapest of another family is taken, if there is one.
+    """
     panel = [teacher for teacher in teachers if teacher.name != JUDGE]
     if not panel:
         raise TeacherError("The judge votes on nothing alone. Name teachers, too.")
-    judge = next((teacher for teacher in teachers if teacher.name == JUDGE), panel[0])
+    others = [teacher for teacher in panel if not student or teacher.family != student]
+    judge = next((teacher for teacher in teachers if teacher.name == JUDGE), (others or panel)[0])
     # Its prompts share no beginning, so that a mark would be paid and never read.
     return panel, dataclasses.replace(judge, name=JUDGE, cache_marks=False)
 

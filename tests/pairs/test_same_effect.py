@@ -8,6 +8,7 @@ from composer_hub.pairs.same_effect import MAX_ACTION_CHARS, Ruling, answer_in, 
 from composer_hub.records import Message, ToolCall
 
 NO, YES, UNSURE = ("no", "Other files."), ("yes", "One file."), ("unsure", "Perhaps.")
+ORDER = ("order", "Both files are read.")
 
 
 @pytest.mark.parametrize(
@@ -38,11 +39,12 @@ def test_what_is_no_clear_answer_counts_as_unsure(text: str, answer: tuple[str, 
         ({0: NO, 1: YES}, Ruling(*YES)),
         ({0: UNSURE}, Ruling(*UNSURE)),
         ({0: NO, 1: UNSURE}, Ruling(*UNSURE)),
+        ({0: NO, 1: ORDER}, Ruling(*ORDER)),
     ],
 )
 def test_two_orders_make_one_ruling(answers: dict[int, tuple[str, str]], expected: Ruling) -> None:
     assert ruling(answers) == expected
-    assert ruling(answers).forbids == (expected.same in ("yes", "unsure"))
+    assert ruling(answers).forbids == (expected.same in ("yes", "order", "unsure"))
 
 
 def action(**arguments: object) -> Message:

@@ -47,7 +47,10 @@ def compare(trace: Trace, policy: Policy | None = None) -> Comparison:
     def equal(step: Step, one: Message, other: Message) -> bool:
         return action_text(one) == action_text(other)
 
-    return Comparison(agree=equal, repeats=equal, normal_form=lambda step, action: action_text(action))
+    def form(step: Step, action: Message) -> str:
+        return action_text(action)
+
+    return Comparison(agree=equal, repeats=equal, normal_form=form, did_later=lambda step, action: False)
 
 
 def teachers_at(

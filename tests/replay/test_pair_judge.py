@@ -20,7 +20,7 @@ from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import plan
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.providers import TeacherError
-from composer_hub.replay.runs import purchase_of, run, status
+from composer_hub.replay.runs import pilot, purchase_of, run, status
 from composer_hub.replay.teachers import Teacher, appointed, find_teachers
 from tests.replay.sample import teachers_at, trace_of
 
@@ -56,12 +56,12 @@ def asked(votes: list[Vote]) -> list[tuple[int, int]]:
 
 def test_only_two_times_no_makes_a_pair(tmp_path: Path) -> None:
     trace = trace_of(9)
-    server = server_for(trace, {1: "yes", 4: "unsure"})
+    server = server_for(trace, {1: "yes", 4: "order"})
     with serving(server) as url:
         panel, options = judged_by(url)
         summary = run([trace], panel, tmp_path, options, max_usd=1, environ={})
     made = make([trace], RecordedVotes(tmp_path))
-    assert (made.drops["judged_same"], made.drops["judged_unsure"]) == (1, 1)
+    assert (made.drops["judged_yes"], made.drops["judged_order"]) == (1, 1)
     (pair,) = made.pairs
     assert (pair.index, pair.judged, pair.judge_answer, pair.judge_reason) == (7, True, "no", "A script says so.")
     assert (summary.tally.num_pairs, summary.tally.num_refused, summary.tally.num_unfinished) == (1, 2, 0)
@@ -99,6 +99,19 @@ def test_a_question_is_paid_once_and_its_money_is_the_judges(tmp_path: Path) -> 
     assert sum(vote.cost_usd for vote in votes if vote.status == JUDGED) == pytest.approx(rows["judge"]["spent_usd"])
 
 
+def test_a_pilot_asks_the_judge_as_the_run_would(tmp_path: Path) -> None:
+    trace = trace_of(9)
+    with serving(server_for(trace)) as url:
+        panel, options = judged_by(url)
+        made = pilot([trace], panel, tmp_path, options, max_usd=1, environ={})
+        rows = {row["teacher"]: row for row in status(tmp_path)[0]}
+        assert rows["judge"]["settled"] == 2 * NUM_PAIRS
+        assert all(set(row["answers"]) == set(NAMES) for row in made.answers)
+        run([trace], panel, tmp_path, options, max_usd=1, environ={})
+        again = {row["teacher"]: row for row in status(tmp_path)[0]}
+    assert again["judge"] == rows["judge"]
+
+
 def test_the_cap_holds_for_the_judge_and_unjudged_pairs_say_so(tmp_path: Path) -> None:
     trace = trace_of(9)
     with serving(server_for(trace)) as url:
@@ -127,6 +140,21 @@ def test_a_judge_of_the_students_family_is_not_asked(tmp_path: Path) -> None:
     assert [pair.judged for pair in make([trace], votes).pairs] == [False] * NUM_PAIRS
 
 
+def test_a_pair_that_is_left_out_is_not_judged(tmp_path: Path) -> None:
+    trace = trace_of(9)
+    # Without its failure, step 1 is a matter of order: the student does next what the teachers choose.
+    calm = dataclasses.replace(trace, steps=tuple(
+        dataclasses.replace(step, error_sites=()) if step.index == 1 else step for step in trace.steps
+    ))  # fmt: skip
+    with serving(server_for(trace)) as url, Ledger(tmp_path / "ledger.sqlite", cap=NANO) as ledger:
+        panel, options = judged_by(url)
+        votes = list(collect([calm], panel, ledger, options, environ={}))
+    made = make([calm], votes)
+    assert made.drops["student_did_later"] == 1
+    assert asked(votes) == [(index, order) for index in (4, 7) for order in (0, 1)]
+    assert all(pair.judged for pair in made.pairs)
+
+
 def test_a_judge_needs_known_terms_and_a_price_like_any_teacher() -> None:
     def listed(url: str, key: str) -> list[dict[str, Any]]:
         return [{"id": "a", "is_trainable_text": True}, {"id": "b", "is_trainable_text": True}, {"id": "c"}]
@@ -148,6 +176,10 @@ def test_the_cheapest_teacher_judges_unless_another_is_named() -> None:
     panel, judge = appointed([cheap, dear])
     assert panel == [cheap, dear]
     assert (judge.name, judge.model) == ("judge", "cheap")
+    assert appointed([cheap, dear], student=cheap.family)[1].model == "cheap", "no family is known"
+    others = [dataclasses.replace(one, family=one.name) for one in (cheap, dear)]
+    assert appointed(others, student="cheap")[1].model == "dear"
+    assert appointed(others[:1], student="cheap")[1].model == "cheap"
     with pytest.raises(TeacherError, match="Name teachers"):
         appointed([judge])
 
