@@ -66,6 +66,7 @@ _LETTERS = bytes(c + 32 if 65 <= c <= 90 else c for c in range(256))
 _SIGNS = bytes(c for c in range(256) if not (48 <= c <= 57 or 65 <= c <= 90 or 97 <= c <= 122))
 _SIGN = re.compile(r"[^a-z0-9]")
 _LETTER = re.compile(r"[a-z0-9]")
+_WORD_BEFORE, _WORD_AFTER = re.compile(r"[a-z0-9][_.+/=-]?\Z"), re.compile(r"[_.+/=-]?[a-z0-9]")
 _KEY_ENDS = re.compile(r"\\*[\"']\s*:")
 _BETWEEN_PIECES = re.compile(r"(?:\\[nrt]|[\"'`\n\r(){}\[\],;&|<>+\\])+")
 """Between the parts of a broken secret: quotes, brackets and line ends stay, so that code and JSON stay whole."""
@@ -191,8 +192,8 @@ class KnownValues:
             # A part of a password of words is a word; the whole is not.
             self._pieces.setdefault(letters[:MIN_PIECE], (known, letters, False))
             return
-        # Tokens of one kind begin alike; only what follows tells this one.
-        if not letters.startswith(("eyj", "beginp", "begino", "beginr")):
+        # All private keys begin with the same line.
+        if not letters.startswith("begin"):
             self._pieces.setdefault(letters[:MIN_PIECE], (known, letters, False))
         self._pieces.setdefault(letters[-MIN_PIECE:], (known, letters, True))
 
@@ -261,11 +262,16 @@ class KnownValues:
                 is_end and end - start < len(whole) and start > after and letters[start - 1] == whole[start - end - 1]
             ):
                 start -= 1
-            if start < after or (end - start < len(whole) and not looks_random(whole[:64])):
+            is_part = end - start < len(whole)
+            if start < after or (is_part and not looks_random(whole[:64])):
                 continue
-            after = end
             places = places or [match.start() for match in _LETTER.finditer(lowered)]
             first, last = places[start], places[end - 1] + 1
+            # Tokens of one kind begin alike. A word that goes on in another way is another token, not a part of this.
+            if is_part and (_WORD_BEFORE.search(lowered, max(0, first - 2), first) if is_end else
+                            _WORD_AFTER.match(lowered, last)):  # fmt: skip
+                continue
+            after = end
             known = known._replace(rule="learned_piece")
             is_broken = last - first > end - start and not whole.isdigit()
             yield from (_Place(*span, known, is_broken) for span in _parts(lowered, first, last))

@@ -117,6 +117,12 @@ def test_the_parts_of_a_known_value_are_replaced(broken: str) -> None:
     assert SECRET[:4] + "-" + SECRET[4:8] not in text
 
 
+def test_the_beginning_that_tokens_of_one_kind_share_is_no_part_of_a_secret() -> None:
+    other = SECRET[:16] + SECRET[:15:-1]
+    text = shown(Message("user", f"API_KEY={SECRET}"), *ran("Bash", {"command": "cat log"}, f"see {other} there"))
+    assert f"see {other} there" in text
+
+
 def test_the_parts_of_a_value_in_code_leave_the_code_whole() -> None:
     text = shown(
         Message("user", f"API_KEY={SECRET}"), Message("assistant", "Done."), Message("user", BROKEN["as literals"])
