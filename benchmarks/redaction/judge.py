@@ -4,7 +4,7 @@
     python -m benchmarks.redaction.judge --measure            # leave two authors and a group of harnesses out
     python -m benchmarks.redaction.judge --write              # composer_hub/redact/data/judge.npz, from this repository
 
-In: eight sets of sessions, the planted values, and ordinary text: this repository as tools print it, and with
+In: ten sets of sessions, the planted values, and ordinary text: this repository as tools print it, and with
 `--sessions FOLDER` session files that are not in the repository. The weights of the package were made with those that
 `sets/ordinary.txt` names.
 """
@@ -40,7 +40,6 @@ from composer_hub.redact.judge_model import (
     Trees,
     cued,
     gate_features,
-    judged,
     rows_of,
     stacked,
     texts_of,
@@ -48,8 +47,7 @@ from composer_hub.redact.judge_model import (
 
 HERE = Path(__file__).parents[2]
 WEIGHTS = HERE / "composer_hub" / "redact" / "data" / "judge.npz"
-AUTHORS = ("sessions", *(f"sessions{number}" for number in range(2, 9)))
-DEFAULT = 0.0
+AUTHORS = ("sessions", *(f"sessions{number}" for number in range(2, 11)))
 THRESHOLDS = (0.35, 0.5, 0.65, 0.8, 0.9, 0.95)
 ORDINARY, SECRET, PERSONAL, LOOK_ALIKE, UNKNOWN = range(5)
 MAX_OF_HARNESS, MAX_OF_SESSION = 1_500_000, 150_000
@@ -77,7 +75,7 @@ class Reading:
 
 
 def labelled() -> Iterator[Reading]:
-    """Yield the sessions of the eight authors and the planted values."""
+    """Yield the sessions of the ten authors and the planted values."""
     for author in AUTHORS:
         for session in json.loads((SETS / f"{author}.json").read_text("utf-8")):
             values = {name: session[name] for name in ("secrets", "personal", "kept")}
@@ -433,7 +431,7 @@ def measure(before: Path | None, sessions: Sequence[Reading]) -> None:
             for threshold, values in (found_in(one, model) if groups[one.group] == number else {}).items():
                 new = ((v, label) for v, label in values if not any(v in t or t in v for t in one.taken))
                 alarms[threshold] |= {(one.group, *pair) for pair in new}
-    print(f"{DEFAULT} is what is replaced by default.\n| | secrets | personal | kept |\n|---|---|---|---|")
+    print("| | secrets | personal | kept |\n|---|---|---|---|")
     for name, rate in rates.items():
         print(f"| {name} | {' | '.join(f'{right / total:.3f}' for right, total in rate)} |")
     size = sum(len(text) for one in sessions for _, text in one.texts) / 1e6
@@ -445,12 +443,11 @@ def measure(before: Path | None, sessions: Sequence[Reading]) -> None:
 
 
 def found_in(one: Reading, model: Model) -> dict[float, set[tuple[str, str]]]:
-    """Return the (value, label) pairs that a model finds in a reading, by threshold; DEFAULT is what is replaced."""
-    found: dict[float, set[tuple[str, str]]] = {threshold: set() for threshold in (DEFAULT, *THRESHOLDS)}
+    """Return the (value, label) pairs that a model finds in a reading, by threshold."""
+    found: dict[float, set[tuple[str, str]]] = {threshold: set() for threshold in THRESHOLDS}
     for atoms, _ in one.chunks:
         rows = rows_of(atoms, model.gate, model.cues)
-        shares, named = model.probabilities(rows)
-        found[DEFAULT] |= {(value, label) for value, label, _, sure in judged(rows, shares, named, 2) if sure}
+        shares = model.probabilities(rows)
         for threshold in THRESHOLDS:
             found[threshold] |= {(value, label) for value, label, *_ in judge_model.taken(rows, shares, threshold)}
     return found

@@ -11,7 +11,6 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from composer_hub.redact.assignments import named_values
-from composer_hub.redact.beside import beside_people
 from composer_hub.redact.commands import COMMAND_WORDS, command_secrets
 from composer_hub.redact.encoded import hidden_texts
 from composer_hub.redact.fields import keys_in, personal_fields
@@ -25,6 +24,7 @@ from composer_hub.redact.people import PERSON_TRIGGERS, mail_addresses, person_n
 from composer_hub.redact.personal import any_personal_data, personal_data
 from composer_hub.redact.places import PLACE_TRIGGERS, place_secrets
 from composer_hub.redact.sentences import SENTENCE_TRIGGERS, sentence_secrets
+from composer_hub.redact.settings import SETTING_TRIGGERS, setting_secrets
 from composer_hub.redact.tables import table_secrets
 from composer_hub.redact.tokens import known_tokens
 from composer_hub.redact.triggers import Triggers
@@ -38,6 +38,7 @@ FINDERS: tuple[Finder, ...] = (
     place_secrets,
     command_secrets,
     named_values,
+    setting_secrets,
     sentence_secrets,
     table_secrets,
     mail_addresses,
@@ -46,7 +47,6 @@ FINDERS: tuple[Finder, ...] = (
     person_names,
     personal_fields,
     personal_data,
-    beside_people,
 )
 PROVEN: frozenset[Finder] = frozenset((private_keys, known_tokens))
 """Finders of values that are secrets by themselves; what others find is a secret only if it is nothing else."""
@@ -56,7 +56,7 @@ MAX_HIDDEN = 3
 """Documents inside documents that are opened."""
 _TOKEN_FINDERS: tuple[Finder, ...] = (known_tokens, named_values)
 _TRIGGERS = Triggers(
-    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *PERSON_TRIGGERS),
+    (*NAME_TRIGGERS, *PLACE_TRIGGERS, *SENTENCE_TRIGGERS, *SETTING_TRIGGERS, *PERSON_TRIGGERS),
     COMMAND_WORDS,
     keys_in,
 )

@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import io
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -54,17 +54,12 @@ _JOINED = frozenset("/+=:@&|.")
 """Signs inside a value that is more than one atom."""
 
 
-MIN_NAMED, MIN_SURE = 0.35, 0.9
-"""Probability from which a value is a secret without a doubt: behind a name that promises one, and elsewhere."""
-
-
 class Opinion(NamedTuple):
     """A value that may be private."""
 
     value: str
     label: str
     probability: float
-    is_sure: bool = False
 
 
 class Rows(NamedTuple):
@@ -263,8 +258,8 @@ def stacked(rows: Rows, scores: NDArray[np.float32], asked: Ints) -> NDArray[np.
     return np.concatenate([*around, np.array(words, np.float32).reshape(len(asked), NUM_TOLD)], 1)
 
 
-NUM_TOLD, NUM_NAMED = 20, 4
-"""What functions of words tell the trees about an atom, the first of them about the name and the word before it."""
+NUM_TOLD = 20
+"""Numbers that functions of words give the trees about an atom, the name and the words before it."""
 MAX_NAME, REACH = 80, 80
 """Characters of a name, and of a line before an atom, that may promise something."""
 _STRENGTHS = ("", "key", "token", "password")
@@ -351,16 +346,14 @@ class Model:
         summed: NDArray[np.float32] = self.weights[rows.features].sum(1) + self.bias
         return summed
 
-    def probabilities(self, rows: Rows) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-        """Return the probabilities of rows for each class, and whether a name before them promises a secret."""
+    def probabilities(self, rows: Rows) -> NDArray[np.float32]:
+        """Return the probabilities of rows for each class."""
         scores = self.scores(rows)
-        shares, named = np.zeros((len(scores), len(CLASSES)), np.float32), np.zeros(len(scores), np.bool_)
+        shares = np.zeros((len(scores), len(CLASSES)), np.float32)
         asked = np.flatnonzero(scores.max(1, initial=-99) > ASK)
         if self.trees is not None and len(asked):
-            numbers = stacked(rows, scores, asked)
-            shares[asked] = self.trees.probabilities(numbers)
-            named[asked] = (numbers[:, -NUM_TOLD:][:, :NUM_NAMED] > 0).any(1)
-        return shares, named
+            shares[asked] = self.trees.probabilities(stacked(rows, scores, asked))
+        return shares
 
 
 @functools.cache
@@ -374,28 +367,17 @@ def shipped() -> Model:
 # ------------------------------------------------------------------------------------------------------- the opinions
 
 
-def opinions(
-    trace: Trace, threshold: float, known: Collection[tuple[str, str]] = (), model: Model | None = None
-) -> Iterator[Opinion]:
-    """Yield what is private in a trace with a probability of at least the threshold, once each, but for known texts."""
+def opinions(trace: Trace, threshold: float, model: Model | None = None) -> Iterator[Opinion]:
+    """Yield what is private in a trace with a probability of at least the threshold, once each."""
     model = model or shipped()
     seen: set[tuple[str, str]] = set()
     # Agents print a file again and again, and a session that is resumed repeats the one before.
-    for atoms in atoms_of(list(dict.fromkeys(pair for pair in texts_of(trace) if pair not in known))):
+    for atoms in atoms_of(list(dict.fromkeys(texts_of(trace)))):
         rows = rows_of(atoms, model.gate, model.cues)
-        if not len(rows.rows):
-            continue
-        for opinion in judged(rows, *model.probabilities(rows), threshold):
+        for opinion in taken(rows, model.probabilities(rows), threshold) if len(rows.rows) else ():
             if opinion[:2] not in seen:
                 seen.add(opinion[:2])
                 yield opinion
-
-
-def judged(rows: Rows, shares: NDArray[np.float32], named: NDArray[np.bool_], threshold: float) -> Iterator[Opinion]:
-    """Yield the values that are secrets without a doubt, and then all of at least the threshold."""
-    sure = np.where((shares.argmax(1) == 0) & (shares[:, 0] >= np.where(named, MIN_NAMED, MIN_SURE)), shares[:, 0], 0)
-    yield from (opinion._replace(is_sure=True) for opinion in taken(rows, sure[:, None], MIN_NAMED))
-    yield from taken(rows, shares, threshold)
 
 
 def taken(rows: Rows, shares: NDArray[np.float32], threshold: float) -> Iterator[Opinion]:

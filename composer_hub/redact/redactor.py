@@ -29,12 +29,11 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.named_files import text_of
 from composer_hub.records import Message, Trace
-from composer_hub.redact.beside import beside_people
 from composer_hub.redact.data import digest
 from composer_hub.redact.finders import FINDERS, STRICT_FINDERS
 from composer_hub.redact.joins import Join, joined_secrets
-from composer_hub.redact.judge_model import Opinion, opinions, texts_of
-from composer_hub.redact.match import Subject, places
+from composer_hub.redact.judge_model import Opinion, opinions
+from composer_hub.redact.match import places
 from composer_hub.redact.persons import MAX_PEOPLE, accounts_of, full_names, parts_of, words_among
 from composer_hub.redact.publisher import NO_ONE, Publisher
 from composer_hub.redact.review import Sample
@@ -73,15 +72,12 @@ _MIXED = re.compile(r"[^\W\d_]\W*\d|\d\W*[^\W\d_]")
 """Letters beside digits: a password that is recognized wherever it stands alone."""
 
 
-Texts = Collection[tuple[str, str]]
-"""Texts with the words of what asked for them."""
-Judge = Callable[[Trace, float, Texts], Iterable[Opinion]]
-"""Return what is private in a trace without a doubt or with at least a probability, but for known texts."""
+Judge = Callable[[Trace, float], Iterable[Opinion]]
+"""Return what is private in a trace with at least a probability."""
 MIN_SUGGESTED = 0.35
 """Probability from which `ingest --review` suggests a value."""
 MIN_STRICT = 0.5
 """Probability from which `--personal strict` replaces a value."""
-_CERTAIN = 1.0
 
 
 class RedactionError(exits.ComposerError, ValueError):
@@ -136,7 +132,7 @@ class Redactor:
         accepted: Collection[str] = (),  # placeholders of suggestions that a person accepted
         strict: bool = False,  # also what may be personal data, and what the judge is sure of
         max_samples: int = 0,  # of each rule, for a person to look at
-        judge: Judge | None = opinions,  # asked about what the rules left
+        judge: Judge | None = opinions,  # asked about what the rules left, for a review and if strict
     ) -> None:
         self._judge = judge
         self.report = RedactionReport()
@@ -180,39 +176,25 @@ class Redactor:
         def settle(text: str, name: str) -> str:
             return self._settle(self._without_joins(text, joins), name, known)
 
-        clean = self._judged(trace, map_named(trace, settle), known)
-        return replace(clean, redaction=self._digest), known.learned
+        clean = replace(map_named(trace, settle), redaction=self._digest)
+        return self._judged(trace, clean), known.learned
 
-    def _judged(self, trace: Trace, clean: Trace, known: KnownValues) -> Trace:
-        """Ask the learned judge about what the rules left: replace what is certain or accepted, suggest the rest."""
-        asked: set[tuple[str, str]] = set()
-        for _ in range(MAX_PASSES if self._judge else 0):
-            found = list(self._certain(trace, clean, asked))
-            if not found and trace is clean:
-                break
-            if found:
-                known.add_words(found)
-                clean = map_named(clean, lambda text, name: self._settle(text, name, known))
-            # A placeholder changes what is beside it, so texts are read again as they are now.
-            asked.update(texts_of(trace))
-            trace = clean
-        return clean
-
-    def _certain(self, trace: Trace, clean: Trace, asked: Texts) -> Iterator[Replacement]:
-        """Yield what the judge finds in a trace, and what is left of it in the clean one, that is to be replaced."""
-        assert self._judge is not None
-        floor = MIN_SUGGESTED if self._max_samples or self._accepted else MIN_STRICT if self._strict else _CERTAIN
-        left = ""
-        for value, label, probability, is_sure in self._judge(trace, floor, asked):
+    def _judged(self, trace: Trace, clean: Trace) -> Trace:
+        """Ask the learned judge about what the rules left: replace what is likely or accepted, suggest the rest."""
+        if self._judge is None or not (self._max_samples or self._accepted or self._strict):
+            return clean
+        left, found = "", list[Replacement]()
+        for value, label, probability in self._judge(trace, MIN_SUGGESTED):
             left = left or _text_of(clean)
             if value not in left or _is_also_a_word(value, left) or not self._replaces(label, value):
                 continue
             placeholder = self.placeholder(label, value)
-            if is_sure or (self._strict and probability >= MIN_STRICT) or placeholder in self._accepted:
+            if (self._strict and probability >= MIN_STRICT) or placeholder in self._accepted:
                 self._sample(label, JUDGE, left, value)
-                yield label, value, JUDGE
+                found.append((label, value, JUDGE))
             elif self._max_samples:
                 self.samples[placeholder] = Sample.of(label, JUDGE, placeholder, left, value, probability)
+        return self.without_found(clean, found) if found else clean
 
     def without_found(self, trace: Trace, found: Iterable[Replacement]) -> Trace:
         """Replace what a judge or a reader found in a redacted trace, wherever it is a whole word."""
@@ -233,7 +215,7 @@ class Redactor:
         known.add_users(user_names(text))
         self._learn_people(known, {"NAME": (), "EMAIL": (), "USER": ()}, [text])
         raw, clean = (Trace("", "", "", (Message("user", one),), ()) for one in (text, self._settle(text, "", known)))
-        return self._judged(raw, clean, known).messages[0].content
+        return self._judged(raw, clean).messages[0].content
 
     def placeholder(self, label: str, value: str) -> str:
         """Return the placeholder of a value, the same wherever it occurs; the value cannot be computed from it."""
@@ -289,13 +271,9 @@ class Redactor:
             joins.setdefault(join.text, []).append(join)
             for spelled in {join.value, join.value.replace(" ", "")} if join.rule in _CODES else (join.value,):
                 known.learn(join.label, spelled, alone=join.rule != "cut_in_two", is_code=join.rule in _CODES)
-        changed: list[str] = []
         found: dict[str, dict[str, None]] = {"NAME": {}, "EMAIL": {}, "USER": dict.fromkeys(users)}
         for piece, name in ((piece, name) for text, name in texts for piece in pieces_of(text)):
-            redacted, replacements = self._rules(known.without_homes(piece), name)
-            if replacements:
-                changed.append(redacted)
-            for label, value, rule in replacements:
+            for label, value, rule in self._rules(known.without_homes(piece), name)[1]:
                 known.learn(
                     label, value, alone=rule in _CODES or bool(rule.startswith(_PASSWORDS) and _MIXED.search(value))
                 )
@@ -308,10 +286,6 @@ class Redactor:
                 if label in found:
                     found[label][value] = None
         self._learn_people(known, found, [text for text, _ in texts])
-        for text in map(known.without_values, changed):
-            for span in beside_people(Subject(text, "", frozenset())):
-                if self._replaces(span.label, text[span.start : span.end]):
-                    known.learn(span.label, text[span.start : span.end], alone=True)
         return known, joins
 
     def _learn_people(self, known: KnownValues, found: Mapping[str, Iterable[str]], texts: list[str]) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -26,7 +26,7 @@ def samples() -> list[Sample]:
     return [sample for sample in redactor.samples.values() if not sample.is_suggestion]
 
 
-def unsure(trace: Trace, threshold: float, known: Collection[tuple[str, str]]) -> list[Opinion]:
+def unsure(trace: Trace, threshold: float) -> list[Opinion]:
     """A judge who is sure of one value, doubts another, and would take one that the rules have taken."""
     found = (Opinion("heron", "PERSONAL", 0.9), Opinion("Falcon1402", "SECRET", 0.4), Opinion(VALUE, "SECRET", 0.99))
     return [one for one in found if one.probability >= threshold]
@@ -123,6 +123,22 @@ def test_a_word_that_begins_a_sentence_is_no_suggestion() -> None:
     birds = [Opinion(word, "PERSONAL", 0.9) for word in ("Heron", "Bittern")]
     redactor = Redactor(SALT, strict=True, judge=lambda *asked: birds)
     assert "Heron came. The heron left. [PERSONAL_" in redactor.trace(trace).messages[0].content
+
+
+def test_the_judge_is_asked_for_a_review_and_if_strict_only() -> None:
+    asked: list[float] = []
+
+    def judge(trace: Trace, threshold: float) -> list[Opinion]:
+        asked.append(threshold)
+        return []
+
+    Redactor(SALT, judge=judge).trace(QUIET)
+    Redactor(SALT, judge=judge).text("Falcon1402")
+    assert asked == []
+    Redactor(SALT, judge=judge, max_samples=1).trace(QUIET)
+    Redactor(SALT, judge=judge, strict=True).trace(QUIET)
+    Redactor(SALT, judge=judge, accepted=["[SECRET_x0]"]).trace(QUIET)
+    assert len(asked) == 3
 
 
 def test_a_redactor_without_a_judge_suggests_nothing() -> None:

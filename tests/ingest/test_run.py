@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import shutil
@@ -14,7 +13,6 @@ import yaml
 
 from composer_hub import ingest
 from composer_hub.hub import Destination, NothingToPublish, PublishOptions, destination
-from composer_hub.redact.judge_model import opinions
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/harnesses/claude_code"
 OPTIONS = ingest.Options(workers=1, scan=False)
@@ -57,13 +55,6 @@ def test_a_run_with_nothing_new_reads_neither_files_nor_rows(sessions: Path, hub
     with pytest.raises(NothingToPublish, match=r"me/traces v1\.0\.0 already holds exactly these rows"):
         again.publish(PublishOptions())
     assert again.numbers() == numbers | {"read": 0, "unchanged": numbers["read"]}
-
-
-@pytest.mark.parametrize("changed", [{}, {"review": True}, {"personal": "strict"}])
-def test_the_learned_judge_is_asked_by_every_ingest(changed: dict[str, Any], sessions: Path, hub: Destination) -> None:
-    redactor = run(sessions, hub, dataclasses.replace(OPTIONS, **changed))._prepare.redactor
-    assert redactor is not None
-    assert redactor._judge is opinions
 
 
 def test_a_touched_file_is_unchanged_and_one_of_the_same_size_is_not(sessions: Path, hub: Destination) -> None:

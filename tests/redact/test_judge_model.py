@@ -21,11 +21,9 @@ from composer_hub.redact.judge_model import (
     SIZE,
     Model,
     Opinion,
-    Rows,
     Trees,
     cued,
     is_vetoed,
-    judged,
     opinions,
     rows_of,
     shipped,
@@ -137,7 +135,7 @@ def test_a_text_is_read_with_the_words_of_what_asked_for_it() -> None:
     "text", ["", "\n" * 50, "=" * 400, "\x02\x03\x02 a=b", "\ud800 password", "ключ: Ж9", "x" * 300_000]
 )
 def test_no_text_breaks_the_shipped_judge(text: str) -> None:
-    for value, label, probability, _ in opinions(Trace("t", "x", "s", (Message("user", text),), ()), 0.01):
+    for value, label, probability in opinions(Trace("t", "x", "s", (Message("user", text),), ()), 0.01):
         assert value in text
         assert label in CLASSES
         assert 0 < probability <= 1
@@ -158,8 +156,7 @@ def test_the_gate_passes_few_atoms_of_prose_and_shares_are_probabilities() -> No
     prose = "The quick brown fox jumps over the lazy dog and then it rests for a while.\n" * 200
     (atoms,) = atoms_of([("assistant", prose)])
     rows = rows_of(atoms, shipped().gate, shipped().cues)
-    shares, named = shipped().probabilities(rows)
-    assert not named.any()
+    shares = shipped().probabilities(rows)
     assert shares.shape == (len(rows.rows), len(CLASSES))
     assert ((shares >= 0) & (shares.sum(1, keepdims=True) <= 1 + 1e-5)).all()
     assert list(taken(rows, shares * 0, 0.5)) == []
@@ -177,18 +174,3 @@ def test_what_is_found_in_a_text_does_not_depend_on_the_texts_beside_it() -> Non
     together = found("", *LINES)
     assert together
     assert {one.value for one in together} == {one.value for line in LINES for one in found("", line)}
-
-
-def test_a_name_that_promises_a_secret_lowers_the_threshold() -> None:
-    shares = np.array([[0.5, 0.1], [0.5, 0.1], [0.95, 0.0], [0.0, 0.99]], np.float32)
-    (atoms,) = atoms_of([("tool", "k7QmW9Rt\nVb8nQ2xT\nZ3LdX5fG\nmarten42")])
-    places = np.arange(len(atoms) - 4, len(atoms))
-    rows = Rows(atoms, places, places, places[:, None], np.zeros((4, 1), np.float32))
-    sure = [one.value for one in judged(rows, shares, np.array([True, False, False, True]), 2.0)]
-    assert sure == ["k7QmW9Rt", "Z3LdX5fG"]
-
-
-def test_texts_that_the_judge_has_read_are_not_read_again() -> None:
-    trace = Trace("t", "x", "s", (Message("user", LINES[0]),), ())
-    assert list(opinions(trace, 0.01))
-    assert list(opinions(trace, 0.01, {*texts_of(trace)})) == []
