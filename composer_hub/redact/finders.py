@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 
 from composer_hub.redact.assignments import named_values
+from composer_hub.redact.beside import beside_people
 from composer_hub.redact.commands import COMMAND_WORDS, command_secrets
 from composer_hub.redact.encoded import hidden_texts
 from composer_hub.redact.fields import keys_in, personal_fields
@@ -47,6 +48,7 @@ FINDERS: tuple[Finder, ...] = (
     person_names,
     personal_fields,
     personal_data,
+    beside_people,
 )
 PROVEN: frozenset[Finder] = frozenset((private_keys, known_tokens))
 """Finders of values that are secrets by themselves; what others find is a secret only if it is nothing else."""

@@ -29,11 +29,12 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.named_files import text_of
 from composer_hub.records import Message, Trace
+from composer_hub.redact.beside import beside_people
 from composer_hub.redact.data import digest
 from composer_hub.redact.finders import FINDERS, STRICT_FINDERS
 from composer_hub.redact.joins import Join, joined_secrets
 from composer_hub.redact.judge_model import Opinion, opinions
-from composer_hub.redact.match import places
+from composer_hub.redact.match import Subject, places
 from composer_hub.redact.persons import MAX_PEOPLE, accounts_of, full_names, parts_of, words_among
 from composer_hub.redact.publisher import NO_ONE, Publisher
 from composer_hub.redact.review import Sample
@@ -271,9 +272,13 @@ class Redactor:
             joins.setdefault(join.text, []).append(join)
             for spelled in {join.value, join.value.replace(" ", "")} if join.rule in _CODES else (join.value,):
                 known.learn(join.label, spelled, alone=join.rule != "cut_in_two", is_code=join.rule in _CODES)
+        changed: list[str] = []
         found: dict[str, dict[str, None]] = {"NAME": {}, "EMAIL": {}, "USER": dict.fromkeys(users)}
         for piece, name in ((piece, name) for text, name in texts for piece in pieces_of(text)):
-            for label, value, rule in self._rules(known.without_homes(piece), name)[1]:
+            redacted, replacements = self._rules(known.without_homes(piece), name)
+            if replacements:
+                changed.append(redacted)
+            for label, value, rule in replacements:
                 known.learn(
                     label, value, alone=rule in _CODES or bool(rule.startswith(_PASSWORDS) and _MIXED.search(value))
                 )
@@ -286,6 +291,10 @@ class Redactor:
                 if label in found:
                     found[label][value] = None
         self._learn_people(known, found, [text for text, _ in texts])
+        for text in map(known.without_values, changed):
+            for span in beside_people(Subject(text, "", frozenset())):
+                if self._replaces(span.label, text[span.start : span.end]):
+                    known.learn(span.label, text[span.start : span.end], alone=True)
         return known, joins
 
     def _learn_people(self, known: KnownValues, found: Mapping[str, Iterable[str]], texts: list[str]) -> None:

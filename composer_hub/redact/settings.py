@@ -51,26 +51,17 @@ _OPERATOR = re.compile(
     r"(?P<close>\\?[\"'])?(?:(?:[ \t](?:\([\w ,.-]{1,24}\)|(?:for|of|on|für|de|pour) [^\s:=]{1,40}))?(?P<sign>[ \t]{0,12}(?:::?|:=|=>|=)[ \t]{0,12}|,[ \t]{0,4}(?=[\"']))|(?P<space>[ \t]{1,12}))"  # noqa: E501
     r"(?:(?P<q>\\?[\"'])(?P<quoted>(?:(?!(?P=q))[^\n\r\\]){3,200})(?P=q)|(?P<bare>[^\s\"'`][^\n\r]{2,200}))"
 )
-_ELEMENT = re.compile(r"(?:\s[^<>\n]{1,100})?>\s{0,4}(?P<bare>[^<>\s][^<>\n]{2,200}?)\s{0,4}</")
-_BYTES = re.compile(
-    r"[\"']?(?:\[\w*\])?[ \t]{0,4}(?::|=|:=)[ \t]{0,4}(?P<v>[\[{](?:\s{0,12}(?:\d{1,3}|0x[0-9a-fA-F]{1,2})\s{0,4},?){16,64}\s{0,8}[\]}])"  # noqa: E501
-)
 _LINE_HEAD = re.compile(
     r"[ \t]*(?:\d{1,6}[\t→:|][ \t]?)?[+-]?[ \t]*(?:[-*•] |[#;] ?|//[ ])?"
     r"(?:export |set |setx |declare -x |ENV |ARG |\$env:|\$Env:|default )?[ \t]*\\?[\"'*]{0,2}"
 )
 _LABEL_HEAD = re.compile(r"[ \t]*(?:\d{1,6}[\t→:|][ \t]?)?(?:[-*•] )?[\"'*]{0,2}(?:[^\W\d_][\w'&/-]{0,20}[ \t]){1,4}")
 """Words before the name: `Admin panel password: `."""
-_COMMAND_HEAD = re.compile(
-    r"[ \t]*(?:\d{1,6}[\t→:|][ \t]?)?[+-]?[ \t]*(?:[a-z][a-z-]*[ \t]+){0,5}(?:[\w.:/-]+[ \t]+){0,2}"
-)
 _ATTRIBUTE_HEAD = re.compile(r"<[\w:.-]{1,60}\s[^<>]{0,400}\Z")
+MAX_REST = 100
+"""Characters behind a value on its line."""
 _REST = re.compile(r"(?:,|[ \t]+[#;].*|[ \t]+//.*|[ \t]*/?>.*)?[ \t]*")
 _COMMENT = re.compile(r"[ \t]+(?:#|//|;).*\Z")
-_LOGIN_BEFORE = re.compile(
-    r"(?i)\b(?:login|user(?:name)?|uid)[\"']?[ \t]{0,3}[:=][ \t]{0,3}[\"'][\w.@+-]{2,60}[\"'][ \t]{0,3},[ \t]{0,3}[\"']?\Z"  # noqa: E501
-)
-"""The login in an object whose next member is its password."""
 _STATEMENT = re.compile(
     r"\A[\"'\[{(]|[;({\[]\Z|[;,]\Z|\A(?:if|for|return|const|let|var|def|import|from|class)\b|\w\(|=>|=="
 )
@@ -113,29 +104,24 @@ def _setting(text: str, start: int, after: int) -> Span | None:
     tail = _NAME_AFTER.match(text, after)
     end = tail.end() if tail else after
     name = text[start:end].strip("-.")
-    kind = kind_of(name) or (PASSWORD if name == "key" else "")
+    kind = kind_of(name)
     if not kind:
         return None
     line = text.rfind("\n", 0, start) + 1
     head = text[max(line, start - 500) : start]
-    if kind in (KEY, TOKEN) and (match := _BYTES.match(text, end)):
-        return Span(*match.span("v"), "SECRET", "setting:bytes")
-    if head.endswith("<") and (match := _ELEMENT.match(text, end)):
-        notation, group = "element", "bare"
-    else:
-        match = _OPERATOR.match(text, end)
-        if not match:
-            return None
-        group = "bare" if match["quoted"] is None else "quoted"
-        notation = _notation(text, line, head, name if text[start:end] == name else text[start:end], match, group)
-    if not notation or (name == "key" and notation != "statement"):
+    match = _OPERATOR.match(text, end)
+    if not match:
+        return None
+    group = "bare" if match["quoted"] is None else "quoted"
+    notation = _notation(text, head, text[start:end], match, group)
+    if not notation:
         return None
     value = match[group]
     if group == "bare":
         value = _bare(value, notation)
     if not is_setting_secret(value, kind, notation if group == "bare" else f"quoted {notation}"):
         return None
-    is_variable = name.isupper() and (match.groupdict().get("sign") or "") == "="
+    is_variable = name.isupper() and match["sign"] == "="
     if (name == "PASS" and is_test_name(value)) or (name.lower() == "pwd" and len(value) < 8 and value.isalnum()):
         return None  # the result of a test, or an option about the working directory
     if notation == "line" and value.isalpha() and not is_variable and not _among_settings(text, line):
@@ -144,26 +130,21 @@ def _setting(text: str, start: int, after: int) -> Span | None:
     return Span(begin, begin + len(value), "SECRET", f"setting:{kind}")
 
 
-def _notation(text: str, line: int, head: str, name: str, match: re.Match[str], group: str) -> str:
+def _notation(text: str, head: str, name: str, match: re.Match[str], group: str) -> str:
     """Tell how a name and its value are written: as a line, a flag, an attribute or a field; code is none of these."""
     if name.startswith("-") or head.endswith("--"):
         listed = match["close"] and (match["sign"] or "").startswith(",")
         flag = not match["close"] and (match["space"] or (match["sign"] or "").startswith("="))
         return "flag" if flag or listed else ""
-    if (match["sign"] or "").startswith(","):
+    if match["space"] or match["sign"].startswith(","):
         return ""
-    if match["space"]:
-        return _stated_by_space(text, head, name, match, group)
     if match["sign"] == "=" and head[-1:] in ("&", "?"):
         return "field"
     if match["sign"] == "=" and group == "quoted" and _ATTRIBUTE_HEAD.search(head):
         return "attribute"
-    stop = text.find("\n", match.end(group))
-    rest = text[match.end() if group == "quoted" else match.end(group) : stop if stop >= 0 else len(text)]
+    rest = text[match.end() : match.end() + MAX_REST + 1].partition("\n")[0]
     is_label = match["sign"].strip() == ":" and not match["close"] and _LABEL_HEAD.fullmatch(head)
-    if group == "quoted" and _LOGIN_BEFORE.search(head):
-        return "member"
-    if not (is_label or _LINE_HEAD.fullmatch(head)) or len(rest) > 100:
+    if not (is_label or _LINE_HEAD.fullmatch(head)) or len(rest) > MAX_REST:
         return "code" if group == "quoted" else ""
     if group == "quoted":
         # Code quotes its literals as well; `assignments.py` judges those.
@@ -172,18 +153,6 @@ def _notation(text: str, line: int, head: str, name: str, match: re.Match[str], 
         )
         return "code" if is_code else "member" if match["close"] or rest.startswith(",") else "line"
     return "" if match["close"] or "=>" in match["sign"] else "line"
-
-
-def _stated_by_space(text: str, head: str, name: str, match: re.Match[str], group: str) -> str:
-    """Tell a line such as `Pass "…"` or `tacacs-server host 192.0.2.1 key …` from a sentence."""
-    stop = text.find("\n", match.end(group))
-    if match["close"] or text[match.end() : stop if stop >= 0 else len(text)].strip():
-        return ""
-    if group == "quoted":
-        return "line" if _LINE_HEAD.fullmatch(head) else ""
-    value = match["bare"].strip()
-    made = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    return "statement" if made and name.islower() and " " not in value and _COMMAND_HEAD.fullmatch(head) else ""
 
 
 def _bare(value: str, notation: str) -> str:

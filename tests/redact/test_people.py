@@ -40,6 +40,7 @@ GONE = {
     "an ARN": "arn:aws:iam::123456789012:user/«dariusz.wrobel»\n",
     "a table that spaces align": "id    patient_name        dob        arm\nS-014 «Thusnelda Quistorp»  «1949-10-27» verum\n",  # noqa: E501
     "a number beside a name": "Obermeister Traudl Hinterleitner <«traudl@hinterleitner-bau.at»>, «0664 41 80 552»\n",
+    "a login beside a password": "machine git.nordhafen.io login «leiv.h» password «Sildesalat22_juni»\n",
     "a particle in a name": "| aanvrager |\n|---|\n| «Liesbeth van der Hoeven-Tak» |\n",
     "a phone's address": 'From: "«Odalys Brandstetter»" <sip:«214@pbx.kontor-ruhr.de»>\n',
     "the owner of a folder": "/docs/   @«maritsol» @fjordkode/docs\n",
