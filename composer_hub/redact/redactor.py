@@ -33,7 +33,7 @@ from composer_hub.redact.beside import beside_people
 from composer_hub.redact.data import digest
 from composer_hub.redact.finders import FINDERS, STRICT_FINDERS
 from composer_hub.redact.joins import Join, joined_secrets
-from composer_hub.redact.judge_model import Opinion, opinions
+from composer_hub.redact.judge_model import Opinion, opinions, texts_of
 from composer_hub.redact.match import Subject, places
 from composer_hub.redact.persons import MAX_PEOPLE, accounts_of, full_names, parts_of, words_among
 from composer_hub.redact.publisher import NO_ONE, Publisher
@@ -186,7 +186,7 @@ class Redactor:
             return clean
         left, found = "", list[Replacement]()
         for value, label, probability in self._judge(trace, MIN_SUGGESTED):
-            left = left or _text_of(clean)
+            left = left or "\n".join(text for _, text in texts_of(clean))
             if value not in left or _is_also_a_word(value, left) or not self._replaces(label, value):
                 continue
             placeholder = self.placeholder(label, value)
@@ -358,18 +358,6 @@ class Redactor:
             self._cached_chars = len(text)
         self._cache[key] = answer
         return answer
-
-
-def _text_of(trace: Trace) -> str:
-    """Return every text of a trace."""
-    texts: list[str] = []
-
-    def collect(text: str, name: str) -> str:
-        texts.append(text)
-        return text
-
-    map_named(trace, collect)
-    return "\n".join(texts)
 
 
 def _is_also_a_word(value: str, text: str) -> bool:

@@ -51,6 +51,10 @@ _OPERATOR = re.compile(
     r"(?P<close>\\?[\"'])?(?:(?:[ \t](?:\([\w ,.-]{1,24}\)|(?:for|of|on|für|de|pour) [^\s:=]{1,40}))?(?P<sign>[ \t]{0,12}(?:::?|:=|=>|=)[ \t]{0,12}|,[ \t]{0,4}(?=[\"']))|(?P<space>[ \t]{1,12}))"  # noqa: E501
     r"(?:(?P<q>\\?[\"'])(?P<quoted>(?:(?!(?P=q))[^\n\r\\]){3,200})(?P=q)|(?P<bare>[^\s\"'`][^\n\r]{2,200}))"
 )
+_BYTES = re.compile(
+    r"[\"']?(?:\[\w*\])?[ \t]{0,4}(?::|=|:=)[ \t]{0,4}"
+    r"(?P<v>[\[{](?:\s{0,12}(?:\d{1,3}|0x[0-9a-fA-F]{1,2})\s{0,4},?){16,64}\s{0,8}[\]}])"
+)
 _LINE_HEAD = re.compile(
     r"[ \t]*(?:\d{1,6}[\t→:|][ \t]?)?[+-]?[ \t]*(?:[-*•] |[#;] ?|//[ ])?"
     r"(?:export |set |setx |declare -x |ENV |ARG |\$env:|\$Env:|default )?[ \t]*\\?[\"'*]{0,2}"
@@ -109,6 +113,8 @@ def _setting(text: str, start: int, after: int) -> Span | None:
         return None
     line = text.rfind("\n", 0, start) + 1
     head = text[max(line, start - 500) : start]
+    if kind in (KEY, TOKEN) and (match := _BYTES.match(text, end)):
+        return Span(*match.span("v"), "SECRET", "setting:bytes")
     match = _OPERATOR.match(text, end)
     if not match:
         return None
