@@ -21,6 +21,7 @@ import nbformat
 import pytest
 
 from composer_hub.cli.main import root
+from tests.quick import quick
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -122,7 +123,7 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert (tmp_path / "site" / "reference" / "columns" / "index.html").exists()
 
 
-@pytest.mark.parametrize("name", ["lost_turns", "pairs"])
+@pytest.mark.parametrize("name", quick(1, ["lost_turns", "pairs"]))
 def test_a_tutorial_runs_as_a_notebook(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a real kernel and a fresh home. The third tutorial is `train tiny`, which other tests run."""
     with socket.socket() as free:

@@ -20,6 +20,7 @@ from composer_hub import exits
 from composer_hub.train.checks import _PACKAGES, check_words, known_options, missing_packages
 from composer_hub.train.presets import find_config, presets, with_config_files
 from tests.cli.conftest import ROOT, Command
+from tests.quick import quick
 
 
 def test_the_list_names_every_preset_of_the_checkout(in_process: Command) -> None:
@@ -224,7 +225,7 @@ def test_a_signal_reaches_training_and_not_its_launcher_and_its_own_code_comes_b
     assert process.returncode == code
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
+@pytest.mark.parametrize("number", quick(1, [signal.SIGTERM, signal.SIGINT]), ids=["SIGTERM", "Ctrl-C"])
 def test_a_signal_before_training_begins_ends_its_launcher_without_a_traceback(number: int) -> None:
     slow = "import os, time; os.write(1, b'started\\n'); time.sleep(600)"  # as accelerate, which imports torch first
     process = subprocess.Popen(

@@ -54,6 +54,7 @@ def test_jobs_refuse_files_of_this_machine_and_a_cap_that_does_not_hold(where: H
         traces_of(str(sessions), where, sharding)
 
 
+@pytest.mark.slow
 def test_jobs_make_the_pairs_of_one_process(
     where: HubDestination, tmp_path: Path, hub_repo: Callable[[str], str], make_trace: Any, make_vote: Any
 ) -> None:

@@ -21,6 +21,7 @@ from composer_hub.jobs.runs import claim_job, list_files, read_files
 from composer_hub.local_hub.server import ServerProcess, start_server
 from composer_hub.money import MachinePrice, from_usd
 from tests.hub.clients import hub_at
+from tests.quick import quick
 
 SECRET = "sk-THE-VALUE-that-must-stay-secret"
 # Knows its step from the files of earlier jobs, as training does.
@@ -111,6 +112,7 @@ def test_jobs_follow_each_other_from_the_last_checkpoint_until_the_run_is_done(
         launch(launcher, options)
 
 
+@pytest.mark.slow
 def test_a_job_killed_by_its_time_limit_is_followed_by_one_that_continues(launcher_of: Launchers) -> None:
     error, run = start(launcher_of("save(done + 1)\nif done == 0: time.sleep(600)\n"), request(timeout="60"))
     assert error is None
@@ -125,7 +127,7 @@ def test_a_failed_job_is_repeated_only_on_request(launcher_of: Launchers) -> Non
     assert [job.step for job in again(launcher_of(UP_TO_THREE), run.spec.run).jobs] == [1, 2, 3]
 
 
-@pytest.mark.parametrize("code", [1, 2, 4])
+@pytest.mark.parametrize("code", quick(1, [1, 2, 4]))
 def test_a_failed_job_ends_the_launch_with_its_code_in_the_message(launcher_of: Launchers, code: int) -> None:
     error, run = start(launcher_of(f"sys.exit({code})"), request())
     assert f"exit code {code}" in str(error)
@@ -161,6 +163,7 @@ def test_the_last_job_gets_only_the_time_that_the_money_pays_for(launcher_of: La
 # ----------------------------------------------------------------------------------------------------- twice at once
 
 
+@pytest.mark.slow
 def test_several_launches_at_once_start_one_job(launcher_of: Launchers, where: HubDestination) -> None:
     options, ends = request(), []
     launcher = launcher_of("time.sleep(1); save(1)")
@@ -173,6 +176,7 @@ def test_several_launches_at_once_start_one_job(launcher_of: Launchers, where: H
     assert [run.state for _, run in ends] == ["done"] * 3
 
 
+@pytest.mark.slow
 def test_a_detached_job_is_followed_when_the_run_is_resumed(launcher_of: Launchers) -> None:
     lines: list[str] = []
     launcher = launcher_of(UP_TO_THREE, show=lines.append)
@@ -193,6 +197,7 @@ def stopped(launcher_of: Launchers) -> tuple[Launcher, JobRun]:
     return launcher, launcher.read(run.spec.run)
 
 
+@pytest.mark.slow
 def test_the_job_of_a_killed_launcher_is_adopted(stopped: tuple[Launcher, JobRun], where: HubDestination) -> None:
     launcher, run = stopped
     assert claim_job(where, run, 60, MachinePrice(0))[0] == 2

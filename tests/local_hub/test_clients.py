@@ -32,6 +32,7 @@ def test_the_flow_works_unchanged(
     assert run([sys.executable, str(SCRIPT), flow, hub_repo(flow)], env).endswith("done\n")
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(importlib.util.find_spec("accelerate") is None, reason="needs the train extra")
 def test_models_and_trainers_push_and_load_unchanged(
     client_env: dict[str, str], hub_repo: Callable[[str], str]

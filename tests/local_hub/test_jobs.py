@@ -16,6 +16,7 @@ from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
 from huggingface_hub.utils import get_session
 
 from composer_hub.local_hub.server import ServerProcess, start_server
+from tests.quick import quick
 
 from .requests import auth, files_holding
 
@@ -262,7 +263,7 @@ def test_without_the_option_no_job_is_run(tmp_path: Path) -> None:
     assert not (tmp_path / "made").exists()
 
 
-@pytest.mark.parametrize("way", ["stop", "kill"])
+@pytest.mark.parametrize("way", quick(1, ["stop", "kill"]))
 def test_no_job_outlives_its_server_and_the_next_one_says_so(tmp_path: Path, way: str) -> None:
     marker = f"composer-{way}-marker"
     with start_server(tmp_path / "hub", ALLOWED) as server:

@@ -231,6 +231,7 @@ def write_until_killed(server: Any, seed: int, kept: dict[str, str]) -> None:
                 kept[value["path"]] = hashlib.sha256(data).hexdigest()
 
 
+@pytest.mark.slow
 def test_kills_lose_nothing_that_was_confirmed(tmp_path: Path) -> None:
     kept: dict[str, str] = {}
     with start_server(tmp_path, QUICK) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:
@@ -261,6 +262,8 @@ def test_an_upload_that_breaks_off_is_not_visible_and_can_be_repeated(tmp_path: 
 
     def broken() -> Any:
         yield data[: 1 << 20]
+        while not list((tmp_path / "tmp").iterdir()):
+            time.sleep(0.02)
         raise ConnectionAbortedError
 
     with start_server(tmp_path, QUICK) as server, httpx.Client(base_url=server.endpoint, trust_env=False) as http:

@@ -211,6 +211,7 @@ def test_no_value_of_a_dataset_sends_the_callers_token_anywhere(
     assert not [path for path in copies.rglob("*") if path.is_file()]
 
 
+@pytest.mark.slow
 def test_tools_of_mcp_answer_with_text_and_take_no_structures(
     space_of_files: tuple[str, Path], ids: list[str], shapes: list[dict[str, Any]], stranger: tuple[str, list[str]]
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_private_set_is_hidden_from_those_who_cannot_read_it(
             assert answer.status_code == (401 if token is None else 404)
 
 
+@pytest.mark.slow
 def test_on_the_hub_a_visitor_reads_and_submits_with_the_token_of_their_own_sign_in(
     hub_server: ServerProcess, published: Published, tmp_path: Path
 ) -> None:

@@ -12,6 +12,7 @@ from benchmarks.ablation import report
 from benchmarks.ablation.world import REGIMES, TAKES, Api, StaleApi, Task, hint_of
 from composer_hub.hints import SiteContext
 from composer_hub.records import ErrorSite, ToolCall
+from tests.quick import quick
 
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "ablation.md"
 
@@ -48,7 +49,7 @@ def test_reminders_name_the_true_words_and_stand_behind_the_task_in_training_onl
     assert words == [[call["method"], call["key"]] for call in calls]
 
 
-@pytest.mark.parametrize(("arm", "num_steps"), [("all", 2), ("contrast", 3), ("grpo_told", 3)])
+@pytest.mark.parametrize(("arm", "num_steps"), quick(1, [("all", 2), ("contrast", 3), ("grpo_told", 3)]))
 def test_an_arm_trains_on_the_words_of_the_world(arm: str, num_steps: int, tmp_path: Path) -> None:
     pytest.importorskip("trl")
     from benchmarks.ablation.arms import ARMS, QUICK, run

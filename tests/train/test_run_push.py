@@ -88,6 +88,7 @@ def test_the_wrong_repository_is_refused_before_training_and_nothing_is_made(wor
     assert not list((tmp_path / "runs" / "run").glob("checkpoint-*"))
 
 
+@pytest.mark.slow
 def test_training_survives_a_hub_that_is_down_and_publishes_everything_later(world: Any, tmp_path: Path) -> None:
     words = [*arguments(world, tmp_path, "run"), *PUSHING]
     folder = tmp_path / "runs" / "run"
