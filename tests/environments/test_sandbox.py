@@ -114,6 +114,7 @@ def test_a_null_character_is_refused_before_anything_starts(sandbox: Sandbox, ro
     assert os.listdir("/proc/self/fd") == open_files
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "command",
     [
@@ -129,6 +130,7 @@ def test_the_wait_for_a_processor_does_not_count(
     assert (done.exit_code, done.timed_out) == (0, False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["sleep 1000", "while :; do :; done", "while :; do sh -c :; done"])
 def test_what_waits_or_computes_for_ever_ends_on_a_busy_machine(
     sandbox: Sandbox, root: Path, busy_processor: None, command: str

@@ -23,6 +23,7 @@ from composer_hub.report.numbers import Numbers
 from composer_hub.report.projects import projects_of
 from composer_hub.report.words import headline, lead
 from tests.hidden import FEW, hidden_in
+from tests.quick import quick
 from tests.report.sessions import MISSING, Log, wrong_path
 
 UTC = report.Options(workers=1, zone=datetime.UTC)
@@ -516,7 +517,7 @@ def test_a_line_for_agents_md_never_hides_a_character(tmp_path: Path, char: str,
     assert 'id="copy' in made.page() or not num_lines
 
 
-@pytest.mark.parametrize(("width", "scheme"), [(390, "dark"), (1440, "light")])
+@pytest.mark.parametrize(("width", "scheme"), quick(1, [(390, "dark"), (1440, "light")]))
 def test_a_hostile_page_fits_the_screen_passes_axe_and_runs_nothing(
     tmp_path: Path, browser: Any, width: int, scheme: str
 ) -> None:

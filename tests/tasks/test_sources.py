@@ -329,6 +329,7 @@ def slow(number):
 """
 
 
+@pytest.mark.slow
 def test_limits_of_tests_and_calls_are_processor_time(
     kind: str, venv: Path, tmp_path: Path, busy_processor: None
 ) -> None:
