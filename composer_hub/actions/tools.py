@@ -97,8 +97,8 @@ TOOLS: tuple[Tool, ...] = (
     Tool(
         "edit",
         _names(
-            "edit edit_file str_replace replace search_replace multiedit multi_edit replace_in_file string_replace "
-            "replace_string_in_file apply_diff"
+            "edit edit_file str_replace strreplace replace search_replace multiedit multi_edit replace_in_file "
+            "string_replace replace_string_in_file apply_diff"
         ),
         kind="edit",
         arguments=_arguments(

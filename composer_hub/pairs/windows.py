@@ -17,6 +17,7 @@ from typing import Any
 
 from composer_hub.actions.tools import is_script
 from composer_hub.pairs.evidence import Need, names_of, needs_of, texts_in, texts_of
+from composer_hub.pairs.prompts import NO_RESULT
 from composer_hub.records import MARKER, Message, ToolCall, canonical_json
 
 MAX_TOKENS = 4096  # of prompt, tools and the longer answer; what the trainer takes by default
@@ -108,7 +109,12 @@ def counter(tokenizer: Any) -> Count:
 
 
 def is_supported(shown: Sequence[Message], action: Message, whole: Sequence[Message]) -> bool:
-    """Return whether a window shows what an action depends on, and its names that the whole prompt shows."""
+    """Return whether a window shows what an action depends on, and its names that the whole prompt shows.
+
+    It shows nothing if the results of the last calls were not recorded: the student read them.
+    """
+    if any(one.content == NO_RESULT for one in itertools.takewhile(lambda one: one.role == "tool", reversed(shown))):
+        return False
     names = (name for name in names_of(action) if place_of(name, shown) is None)
     return all(place_of(need, shown) is not None for need in needs_of(action)) and all(
         place_of(name, whole) is None for name in names
@@ -222,7 +228,8 @@ def _wishes(messages: Sequence[Message], answers: Sequence[Message]) -> list[_Wi
     def rarest(actions: Sequence[Message]) -> list[_Wish]:
         return sorted(shown([need for one in actions for need in names_of(one)]), key=lambda wish: len(wish.places))
 
-    users = [_Wish([at]) for at in reversed(_words_of_users(messages))]
+    # The shortest first: most of the long ones are what harnesses add.
+    users = [_Wish([at]) for at in sorted(_words_of_users(messages), key=lambda at: len(messages[at].content))]
     replaced = shown([need for one in answers[1:] for need in needs_of(one)])
     return [*rarest(answers[:1]), *users, *replaced, *rarest(answers[1:])]
 

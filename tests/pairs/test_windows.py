@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub import pairs
+from composer_hub.pairs.prompts import NO_RESULT
 from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.windows import Window, estimate, is_supported, num_tokens, window_of
 from composer_hub.records import MARKER, Message, ToolCall, from_row, to_row
@@ -216,6 +217,20 @@ def test_a_window_shows_the_names_of_the_action_to_learn(limit: int) -> None:
     assert "MAX_AGE = 2554" in texts
     assert is_supported(window.messages, action, messages)
     assert "4711 days" in texts, "words of the user come next"
+
+
+def test_an_action_is_not_supported_without_the_results_of_the_last_calls() -> None:
+    action = call("Read", file_path="1.0")
+    assert is_supported(session(2), action, session(2))
+    unknown = [*session(2), call("Bash", command="ls"), result(NO_RESULT)]
+    assert not is_supported(unknown, action, unknown)
+    later = [*unknown, Message("user", "Stop that.")]
+    assert is_supported(later, action, later)
+
+
+def test_cursors_edit_needs_its_old_text() -> None:
+    edit = call("StrReplace", path="1.0", old_string="def f():", new_string="def g():")
+    assert not is_supported(session(2), edit, session(2))
 
 
 @pytest.mark.parametrize(("path", "shown"), [("/repo/new/a.py", True), ("/other/a.py", False), ("a.py", True)])
