@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import json
+import re
 import types
 import typing
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
@@ -88,6 +89,19 @@ class Message:
             name=chat.get("name") or "",
             reasoning_content=chat.get("reasoning_content") or "",
         )
+
+
+# A block between tags is the harness's, as in "<system-reminder>…</system-reminder>Fix it."; "a <b and c> d" has none.
+_BLOCKS = re.compile(r"<([a-zA-Z][\w-]*)\b[^<>]*>.*?</\1>", re.DOTALL)
+_MAX_SEARCHED = 10_000  # characters of a message; the search takes their square at worst
+
+
+def own_words(text: str) -> str:
+    """Return what a message of the user says besides the blocks of its harness."""
+    text = text.strip()
+    if len(text) > _MAX_SEARCHED and (tag := re.match(r"<([\w-]+)", text)) and text.endswith(f"</{tag[1]}>"):
+        return ""  # nobody types that much between two blocks
+    return _BLOCKS.sub("", text[:_MAX_SEARCHED]).strip()
 
 
 def strings_in(value: Any) -> Iterator[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import bisect
 import contextlib
 import itertools
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ from composer_hub.exports import to_sts
 from composer_hub.hub import Card, Table
 from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.report import FileReport
-from composer_hub.records import StepRow, Trace, canonical_json, features_of, step_rows, to_row
+from composer_hub.records import StepRow, Trace, canonical_json, features_of, own_words, step_rows, to_row
 from composer_hub.redact import DROPPED_COLUMNS, judge_digest, rules_digest
 
 if TYPE_CHECKING:
@@ -58,10 +57,7 @@ def trace_tables(traces: Callable[[], Iterator[Trace]]) -> list[Table]:
 
 
 MAX_TURNS, MAX_MARKS = 100, 500
-_MAX_SEARCHED = 10_000  # characters of a message; the search takes their square at worst
 MAX_TASK_CHARS, MAX_TURN_CHARS = 1_000, 160
-# A block between tags is the harness's, as in "<system-reminder>…</system-reminder>Fix it."; "a <b and c> d" has none.
-_BLOCKS = re.compile(r"<([a-zA-Z][\w-]*)\b[^<>]*>.*?</\1>", re.DOTALL)
 
 
 def turns_of(trace: Mapping[str, Any]) -> list[tuple[int, str]]:
@@ -72,12 +68,10 @@ def turns_of(trace: Mapping[str, Any]) -> list[tuple[int, str]]:
     actions = sorted((step["action"], step["index"]) for step in trace["steps"])
     turns: list[tuple[int, str]] = []
     for place, message in enumerate(trace["messages"]):
-        if message["role"] == "user" and len(turns) < MAX_TURNS:
-            text = _BLOCKS.sub("", message["content"][:_MAX_SEARCHED]).strip()
-            if text:
-                at = bisect.bisect(actions, place, key=lambda one: one[0])
-                cut = text[: MAX_TURN_CHARS if turns else MAX_TASK_CHARS]
-                turns.append((actions[at][1] if at < len(actions) else len(actions), cut))
+        if message["role"] == "user" and len(turns) < MAX_TURNS and (text := own_words(message["content"])):
+            at = bisect.bisect(actions, place, key=lambda one: one[0])
+            cut = text[: MAX_TURN_CHARS if turns else MAX_TASK_CHARS]
+            turns.append((actions[at][1] if at < len(actions) else len(actions), cut))
     return turns
 
 

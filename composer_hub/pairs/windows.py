@@ -18,7 +18,7 @@ from typing import Any
 from composer_hub.actions.tools import is_script
 from composer_hub.pairs.evidence import Need, names_of, needs_of, texts_in, texts_of
 from composer_hub.pairs.prompts import NO_RESULT
-from composer_hub.records import MARKER, Message, ToolCall, canonical_json
+from composer_hub.records import MARKER, Message, ToolCall, canonical_json, own_words
 
 MAX_TOKENS = 4096  # of prompt, tools and the longer answer; what the trainer takes by default
 VERSION = "3"  # of the rule: reference log-probs hold for one rule only
@@ -157,7 +157,9 @@ def _pinned(messages: Sequence[Message]) -> frozenset[int]:
 
 
 def _words_of_users(messages: Sequence[Message]) -> list[int]:
-    return [at for at, message in enumerate(messages) if message.role == "user" and message.content.strip()]
+    """Return the places of the messages in which a user says something; some harnesses put all of it in blocks."""
+    users = [at for at, message in enumerate(messages) if message.role == "user" and message.content.strip()]
+    return [at for at in users if own_words(messages[at].content)] or users
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,8 +230,7 @@ def _wishes(messages: Sequence[Message], answers: Sequence[Message]) -> list[_Wi
     def rarest(actions: Sequence[Message]) -> list[_Wish]:
         return sorted(shown([need for one in actions for need in names_of(one)]), key=lambda wish: len(wish.places))
 
-    # The shortest first: most of the long ones are what harnesses add.
-    users = [_Wish([at]) for at in sorted(_words_of_users(messages), key=lambda at: len(messages[at].content))]
+    users = [_Wish([at]) for at in reversed(_words_of_users(messages))]
     replaced = shown([need for one in answers[1:] for need in needs_of(one)])
     return [*rarest(answers[:1]), *users, *replaced, *rarest(answers[1:])]
 

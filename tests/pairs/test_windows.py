@@ -239,10 +239,11 @@ def test_the_folders_of_an_absolute_path_must_be_shown(path: str, shown: bool) -
     assert is_supported(messages, call("Read", file_path=path), messages) == shown
 
 
-def test_an_empty_message_of_the_user_is_not_its_latest_words() -> None:
-    messages = [*session(2), Message("user", " \n"), *session(8, size=400)[2:]]
-    window = fitted(messages, up_to(500))
-    assert [message.role for message in window.messages].count("user") == 1
+def test_an_empty_message_and_what_a_harness_adds_are_not_the_users_words() -> None:
+    for text in (" \n", "<system-reminder>\nUse skills.\n</system-reminder>"):
+        messages = [*session(2), Message("user", text), *session(8, size=400)[2:]]
+        window = fitted(messages, up_to(500))
+        assert [message.content for message in window.messages if message.role == "user"] == [f"Fix it.\n\n{MARKER}"]
 
 
 def test_what_an_earlier_patch_wrote_is_shown() -> None:
