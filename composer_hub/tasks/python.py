@@ -269,7 +269,7 @@ def _definition(source: Source, qualname: str) -> ast.AST | None:
 
 
 def _head(source: Source, node: ast.AST) -> str:
-    """Return the signature and docstring of a definition; of a class, those of its methods too."""
+    """Return the signature and docstring of a definition; of a class, also its fields and those of its methods."""
     lines = [f"{ast.unparse(_bare(node))}"]
     if isinstance(node, ast.ClassDef):
         for one in node.body:
@@ -279,12 +279,29 @@ def _head(source: Source, node: ast.AST) -> str:
 
 
 def _bare(node: ast.AST) -> ast.AST:
-    """Return a definition with its docstring and without anything else in its body."""
+    """Return a definition with its docstring and fields, and without anything else in its body."""
     doc = ast.get_docstring(node, clean=True)  # type: ignore[arg-type]
-    body = [ast.Expr(ast.Constant(doc))] if doc else []
+    body: list[ast.stmt] = [ast.Expr(ast.Constant(doc))] if doc else []
+    body += _fields(node) or [ast.Expr(ast.Constant(...))]
     copy = type(node)(**dict(ast.iter_fields(node)))
-    copy.body = [*body, ast.Expr(ast.Constant(...))]  # type: ignore[attr-defined]
+    copy.body = body  # type: ignore[attr-defined]
     return ast.fix_missing_locations(ast.copy_location(copy, node))
+
+
+def _fields(node: ast.AST) -> list[ast.stmt]:
+    """Return the public fields of a class without their values: of an enum or a typed dict, nothing else is known."""
+    fields: list[ast.stmt] = []
+    for one in node.body if isinstance(node, ast.ClassDef) else ():
+        if isinstance(one, ast.AnnAssign) and _is_public(one.target):
+            value = ast.Constant(...) if one.value is not None else None
+            fields.append(ast.AnnAssign(one.target, one.annotation, value, one.simple))
+        elif isinstance(one, ast.Assign) and all(map(_is_public, one.targets)):
+            fields.append(ast.Assign(one.targets, ast.Constant(...)))
+    return fields
+
+
+def _is_public(target: ast.expr) -> bool:
+    return isinstance(target, ast.Name) and not target.id.startswith("_")
 
 
 def _in_class(source: Source, name: str, node: ast.AST) -> str:

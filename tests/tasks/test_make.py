@@ -21,6 +21,7 @@ from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.deletion import Candidate, Model
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
 from composer_hub.tasks.language import pack
+from composer_hub.tasks.python import Python
 from composer_hub.tasks.sources import open_package
 from composer_hub.tasks.statement import statements
 from tests.tasks import toy
@@ -149,6 +150,25 @@ def test_a_statement_shows_a_method_in_its_class_and_the_cases_of_a_test_once(tm
     _, more, _ = statements(model, Candidate("stub", "", ("tinytext.spans:Clock.move",), (), empty, 1), failing)
     assert "class Clock:\n    def move(self, text):" in more
     assert "- `tests/test_it.py::test_many` (40 cases)\n- `tests/test_it.py::test_one`\n" in more
+
+
+def test_a_statement_shows_the_fields_of_a_class_and_not_their_values() -> None:
+    text = """
+class Case(enum.Enum):
+    \"\"\"How to write.\"\"\"
+    UPPER = 1
+    _own = 2
+
+class Options(TypedDict, total=False):
+    case: Case
+    width: int = 80
+    def check(self): return self.width
+"""
+    python = Python()
+    source = python.read("options.py", text, (".",))
+    assert python.head(source, "Case") == 'class Case(enum.Enum):\n    """How to write."""\n    UPPER = ...'
+    fields = "class Options(TypedDict, total=False):\n    case: Case\n    width: int = ...\n"
+    assert python.head(source, "Options") == fields + "\n    def check(self):\n        ..."
 
 
 def test_a_version_keeps_the_tasks_of_other_packages(made: tasks.TaskSet, tmp_path: Path) -> None:
