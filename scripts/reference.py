@@ -28,6 +28,7 @@ from composer_hub import exits, records
 from composer_hub.cli.main import COMMANDS, root
 from composer_hub.errors import vocabulary
 from composer_hub.harnesses import HARNESSES
+from composer_hub.ingest.reasons import PREFIX_REASONS
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -61,6 +62,7 @@ def pages() -> dict[str, str]:
         "errors.md": errors_page(),
         "exit_codes.md": exits_page(),
         "presets.md": presets_page(),
+        "trainer.md": trainer_page(),
         "python.md": python_page(),
     }
     return {name: MADE + text.rstrip() + "\n" for name, text in made.items()}
@@ -202,6 +204,10 @@ def harnesses_page() -> str:
             "Formats that `ingest` and `report` recognize by their content. "
             "The first column is `--from` and `Trace.source`.",
             table(("name", "harness", "files", "gives", "lacks"), rows),
+            "## Reasons of inexact prompts",
+            "`prefix_reason` of a step; several are joined by `; `. A reason holds until the next compaction, "
+            "`missing_result` until the result arrives. The system prompt does not count.",
+            table(("reason", "meaning"), [(f"`{name}`", text) for name, text in PREFIX_REASONS.items()]),
         ]
     )
 
@@ -209,7 +215,7 @@ def harnesses_page() -> str:
 def errors_page() -> str:
     """Return every kind of error with its words and whose fault it is by default."""
     rows = [
-        (f"`{kind}`", vocabulary.kind_words(kind), f"`{blame}`: {vocabulary.BLAMES[blame]}")
+        (f"`{kind}`", vocabulary.kind_words(kind), f"`{blame}`: {vocabulary.BLAMES[blame]}", vocabulary.EVIDENCE[kind])
         for kind, blame in vocabulary.KINDS.items()
     ]
     return "\n\n".join(
@@ -217,7 +223,7 @@ def errors_page() -> str:
             "# Kinds of errors",
             "`ErrorSite.kind`, in the words of the report and the Space, "
             "with the blame that it has unless the session shows another.",
-            table(("kind", "words", "blame"), rows),
+            table(("kind", "words", "blame", "evidence, for example"), rows),
         ]
     )
 
@@ -265,6 +271,38 @@ def presets_page() -> str:
             table(("preset", "use"), rows),
         ]
     )
+
+
+def trainer_page() -> str:
+    """Return the trainer's options and metrics; both are read without importing torch."""
+    fields = [node for node in _top_level("config.py", ast.ClassDef).body if isinstance(node, ast.AnnAssign)]
+    options = [_trainer_option(node) for node in fields if isinstance(node.value, ast.Call)]
+    metrics = ast.literal_eval(_top_level("metrics.py", ast.Assign).value)
+    return "\n\n".join(
+        [
+            "# The trainer",
+            "`ComposerConfig` has the options of TRL's `GRPOConfig` and these. "
+            "[Training](../training.md) explains the channels.",
+            "## Options",
+            table(("option", "default", "meaning"), options),
+            "## Metrics",
+            "Logged beside TRL's own, as means over ranks and over the batches since the last log. "
+            "A metric without a value is left out. `loss` is `channel/policy/loss` plus each other term times its "
+            "weight. Recorded sites log the names of `channel/hint/` under `channel/hint_traces/`, without "
+            "`sites_per_rollout` and the reasons; `channel/hint_traces/left_out` is a share of the sites.",
+            table(("metric", "meaning"), [(f"`{name}`", text) for name, text in metrics.items()]),
+        ]
+    )
+
+
+def _top_level(name: str, kind: type[ast.stmt]) -> Any:
+    tree = ast.parse((ROOT / "composer_hub" / "train" / name).read_text())
+    return next(node for node in tree.body if isinstance(node, kind))
+
+
+def _trainer_option(node: Any) -> tuple[str, str, str]:
+    words = {keyword.arg: ast.literal_eval(keyword.value) for keyword in node.value.keywords}
+    return f"`{node.target.id}`", str(words["default"]), words["metadata"]["help"]
 
 
 # -------------------------------------------------------------------------------------------------------- Python API

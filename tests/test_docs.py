@@ -96,6 +96,24 @@ def command_lines(page: Path) -> list[str]:
     return [line for line in lines if line.startswith("composer-hub ")]
 
 
+RECIPES = [*sorted((DOCS / "contributing").glob("*.md")), ROOT / "AGENTS.md"]
+PLACES = ("", "composer_hub", "composer_hub/train", "composer_hub/replay")  # that a recipe leaves out before a path
+MADE_BY_A_RECIPE = {"composer_hub/tasks/go.py", "composer_hub/train/<name>_term.py"}
+
+
+@pytest.mark.parametrize("page", RECIPES, ids=lambda page: page.name)
+def test_a_recipe_names_only_files_and_names_that_exist(page: Path) -> None:
+    text = _FENCE.sub("", page.read_text())
+    paths = set(re.findall(r"`((?:[\w<>]+/)+[\w<>]+\.(?:py|md|txt|npz|json|sh|yml))`", text)) - MADE_BY_A_RECIPE
+    assert paths
+    assert {path for path in paths if not any((ROOT / place / path).exists() for place in PLACES)} == set()
+    # "`_COLUMNS` in `space/inspector/pair_index.py`", "`VERSION` of `composer_hub/hints/writers.py`"
+    for names, path in re.findall(r"((?:`\w+`,?\s+(?:and\s+)?)+)(?:of|in)\s+`((?:\w+/)+\w+\.py)`", text):
+        source = next(ROOT / place / path for place in PLACES if (ROOT / place / path).exists()).read_text()
+        for name in re.findall(r"`(\w+)`", names):
+            assert re.search(rf"(?m)^(?:    )?(?:def |class )?{name}\b", source), f"{path} does not define {name}"
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(DOCS)))
 def test_every_command_of_a_page_exists_with_its_options(page: Path) -> None:
     if page.parent.name == "reference":

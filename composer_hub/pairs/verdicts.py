@@ -96,6 +96,7 @@ def _swapped(pair: Pair) -> Pair:
         teachers=(),
         families=(),
         num_agree=0,
+        student_did_later=False,
     )
 
 
@@ -113,6 +114,10 @@ def _edited(pair: Pair, edited: Message) -> tuple[Pair | None, str]:
         teachers=(),
         families=(),
         num_agree=0,
+        student_did_later=False,
+        judged=False,
+        judge_answer="",
+        judge_reason="",
     )
     return edited_pair, "edit"
 

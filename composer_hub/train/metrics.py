@@ -17,6 +17,46 @@ from composer_hub.records import Hint
 from composer_hub.train.rollouts import Rollout
 from composer_hub.train.teacher import causal_lm
 
+METRICS = {
+    "channel/policy/loss": "GRPO's term alone.",
+    "channel/policy/entropy": "Entropy of the sampled tokens, nats, at the sampling temperature.",
+    "channel/policy/length": "Sampled tokens per rollout, without tool results.",
+    "channel/policy/grad_share": "Its share of the gradient (see below).",
+    "channel/<term>/loss": "A term before its weight: `hint`, `replay`, `hint_traces` or your own.",
+    "channel/<term>/weight": "Its weight, after a watchdog may have halved it.",
+    "channel/<term>/grad_share": "Its share of the gradient.",
+    "channel/hint/divergence": "Mean divergence of the hint tokens.",
+    "channel/hint/entropy": "Entropy of the policy on the hint tokens, at temperature 1.",
+    "channel/hint/tokens": "Tokens per site.",
+    "channel/hint/sites_per_rollout": "Sites per rollout that are learned from.",
+    "channel/hint/writer/<writer>": "Share of the sites with a hint of this writer.",
+    "channel/hint/uplift": "Mean uplift of the measured sites, nats.",
+    "channel/hint/uplift/<writer>": "The same by writer.",
+    "channel/hint/lowered": "By how much hints lower the failed action.",
+    "channel/hint/raised": "By how much they raise the corrected one.",
+    "channel/hint/left_out/<reason>": (
+        "Failed turns per rollout that are not learned from: `too_long`, `no_hint`, `refused` (by "
+        "the preflight), `no_place` (in the template), `later` (than the first `max_hint_sites`) or"
+        " `not_exact`."
+    ),
+    "channel/replay/accuracy": "Pairs whose margin is positive.",
+    "channel/replay/margin": "How much more chosen gained over the reference than rejected.",
+    "channel/replay/chosen_drift": "log p(chosen) minus the reference's, in nats per answer.",
+    "channel/replay/length": "Tokens of the chosen answers.",
+    "channel/replay/entropy": "Entropy of the policy on their tokens, at temperature 1.",
+    "rollout/errors": "Error sites per rollout, of any blame.",
+    "rollout/malformed_calls": "Turns per rollout whose tool markup did not parse.",
+    "rollout/dropped_results": (
+        "Results per rollout that did not fit and ended it; TRL counts such a rollout as complete."
+    ),
+    "rollout/stuck": (
+        "Share of rollouts without an error, a success or a difference in reward to their group: "
+        "nothing can be learned from them."
+    ),
+    "rollout/cut_off": "Share of rollouts whose last turn ran out of tokens.",
+}
+"""Every metric that a run logs beside TRL's own, with its meaning, for the reference."""
+
 
 def note_means(accelerator: Any, metrics: dict[str, list[float]], values: dict[str, Any]) -> None:
     """Log the mean of each metric over all ranks; every rank must call this with the same names.

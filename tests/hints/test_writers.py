@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import ast
+import hashlib
 import random
 from collections.abc import Iterator
 from pathlib import Path
@@ -426,3 +428,22 @@ def test_each_hint_answers_a_site_of_its_own_step(
 def test_no_message_breaks_a_writer(kind: str, message: str) -> None:
     hint = write_hint(SiteContext(site(kind, message)), LIVE_WRITERS)
     assert hint is None or len(hint.text) <= hints.MAX_HINT_CHARS
+
+
+def digest_of_words() -> str:
+    """Return a digest of the literals of `writers.py`, without docstrings and the version."""
+    tree = ast.parse(Path(str(hints.__file__)).read_text("utf-8"))
+    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
+    return hashlib.sha256(repr([one for one in literals if one != hints.VERSION]).encode()).hexdigest()[:16]
+
+
+WORDS = (18, "48a3dbcf705e3bf6")  # `VERSION`, and the digest of the sentences and expressions that it names
+
+
+def test_a_changed_sentence_or_expression_raises_the_version() -> None:
+    digest = digest_of_words()
+    assert (hints.VERSION, digest) == WORDS, (
+        f"The literals of hints/writers.py changed (now {digest}). If the text of a hint changes for some site, "
+        "raise VERSION. Then write both into WORDS."
+    )

@@ -8,12 +8,14 @@ from pathlib import Path
 
 import pytest
 
+import composer_hub
 from composer_hub.exits import UsageError
 from composer_hub.harnesses import HARNESSES, Harness, harness_named, keeps_cwd, session_folders
+from composer_hub.ingest.reasons import PREFIX_REASONS
 from composer_hub.ingest.sources import HEAD_BYTES, SOURCES, sniff, source_named
 from tests.plugins.sessions import LOG_FILES
 
-DOCS = Path(__file__).parents[2] / "docs/ingest.md"
+PACKAGE = Path(composer_hub.__file__).parent
 SAMPLES = {
     "aider/chat-history-a.md": "aider",
     "claude_code/cc-2.1-errors-mixed.jsonl": "claude_code",
@@ -72,11 +74,21 @@ def zip_of(name: str) -> bytes:
 
 
 @pytest.mark.parametrize("harness", HARNESSES, ids=lambda harness: harness.name)
-def test_a_harness_has_a_reader_a_fixture_and_a_row_in_the_docs(harness):
+def test_a_harness_has_a_reader_and_a_fixture(harness):
     assert source_named(harness.name).read
     assert harness.name in LOG_FILES.values()
-    row = f"| `{harness.name}` | {harness.title} | {harness.files} | {harness.gives} | {harness.lacks} |"
-    assert row in DOCS.read_text().splitlines()
+
+
+def test_every_reason_of_an_inexact_prompt_is_explained_and_used():
+    texts = [path.read_text() for path in (PACKAGE / "ingest").rglob("*.py") if path.name != "reasons.py"]
+    assert {reason for reason in PREFIX_REASONS if not any(f'"{reason}"' in text for text in texts)} == set()
+
+
+@pytest.mark.parametrize("name", [name for name, harness in LOG_FILES.items() if harness != "composer_hub"])
+def test_a_reader_gives_only_reasons_that_are_explained(name, logs, read):
+    sessions, _ = read(logs / name)
+    reasons = {step.prefix_reason for session in sessions for step in session.trace.steps}
+    assert {one for reason in reasons for one in reason.split("; ")} <= {"", *PREFIX_REASONS}
 
 
 def test_the_names_of_harnesses_are_unique_and_an_unknown_one_is_answered_with_all():

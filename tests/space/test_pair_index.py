@@ -7,9 +7,18 @@ from pathlib import Path
 import duckdb
 import pytest
 from inspector.library import PAGE, Library
-from inspector.pair_index import PairIndex, Query
+from inspector.pair_index import _COLUMNS, _SOURCES, PairIndex, Query
+
+from composer_hub.pairs.tables import pair_rows_table
 
 NUM_ROWS = 230
+
+
+def test_the_published_index_has_every_column_that_the_list_reads() -> None:
+    """Without one, the list silently shows the value for an older index."""
+    table = pair_rows_table([])
+    published = {"id", "split", *table.index_columns, *table.index_derived}
+    assert {_SOURCES.get(name, name) for name in _COLUMNS} <= published
 
 
 class FakeDataset:

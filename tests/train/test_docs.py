@@ -1,4 +1,4 @@
-"""The documentation's table of options is the one the config's help strings make."""
+"""The reference's table of options is the one that the config's help strings make."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trl import GRPOConfig
 
 from composer_hub.train.trainer import ComposerConfig
 
-PAGE = Path(__file__).parents[2] / "docs" / "training.md"
+PAGE = Path(__file__).parents[2] / "docs" / "reference" / "trainer.md"
 
 
 def option_rows() -> list[str]:

@@ -1,0 +1,75 @@
+"""A new column of `Pair` is not forgotten: in the index that the Space lists, and by the verdicts of a review."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, get_args, get_type_hints
+
+import pytest
+
+from composer_hub.pairs.tables import pair_rows_table
+from composer_hub.pairs.verdicts import Verdict, apply_verdicts
+from composer_hub.records import Message, Pair, ToolCall
+
+COLUMNS = {field.name for field in dataclasses.fields(Pair)}
+LIGHT = {
+    name
+    for name, hint in get_type_hints(Pair).items()
+    if not {Message, dict[str, Any]} & {*get_args(hint)} and not name.endswith(("_id", "_text"))
+}  # fmt: skip
+
+NOT_IN_THE_INDEX = {  # the list neither shows nor filters by these
+    "excluded_teachers", "license", "num_left_out", "num_tokens", "num_shortened", "supported", "student_did_later",
+    "bookkeeping", "judge_answer", "judge_reason", "kind", "tools",
+}  # fmt: skip
+OF_BOTH_SIDES = {  # these hold whichever side is chosen, and for a reviewer's action
+    "trace_id", "step_id", "index", "num_steps", "prompt", "tools", "level", "num_votes", "excluded_teachers",
+    "source_model", "source_family", "error_kind", "after_error", "resolved", "cost_usd", "license", "repository",
+    "num_left_out", "num_tokens", "num_shortened", "supported", "bookkeeping", "kind",
+}  # fmt: skip
+RESET = {  # by each verdict that makes another pair
+    "swap": {
+        "pair_id", "chosen", "rejected", "chosen_text", "rejected_text", "chosen_teacher", "teachers", "families",
+        "num_agree", "student_did_later",
+    },
+    "edit": {
+        "pair_id", "chosen", "chosen_text", "chosen_teacher", "teachers", "families", "num_agree", "student_did_later",
+        "judged", "judge_answer", "judge_reason",
+    },
+}  # fmt: skip
+OF_EDITS = {"judged", "judge_answer", "judge_reason"}  # of two actions in either order, so a swap keeps them
+
+
+def action(path: str) -> Message:
+    return Message("assistant", f"I read {path}.", (ToolCall("Read", {"path": path}, "abc"),))
+
+
+def full_pair() -> Pair:
+    """Return a pair whose every column has a value that differs from its default."""
+    values: dict[str, Any] = {"chosen": (action("a"),), "rejected": (action("b"),), "prompt": (), "tools": ({"x": 1},)}
+    by_type = {int: 3, float: 1.5, str: "text", bool: True, bool | None: True, tuple[str, ...]: ("one", "two")}
+    for name, hint in get_type_hints(Pair).items():
+        values.setdefault(name, by_type.get(hint))
+    values |= {"supported": False, "chosen_text": "I read a.", "rejected_text": "I read b."}
+    defaults = {field.name: field.default for field in dataclasses.fields(Pair)}
+    assert all(value is not None and value != defaults[name] for name, value in values.items())
+    return Pair(**values)
+
+
+def test_every_light_column_is_in_the_index_or_left_out_on_purpose() -> None:
+    table = pair_rows_table([])
+    assert {*table.index_columns} == LIGHT - NOT_IN_THE_INDEX | {"trace_id"}
+
+
+def test_every_column_is_kept_or_reset_by_a_verdict() -> None:
+    assert OF_BOTH_SIDES.isdisjoint(RESET["swap"] | RESET["edit"])
+    assert OF_BOTH_SIDES | RESET["swap"] | RESET["edit"] == COLUMNS
+    assert RESET["edit"] - RESET["swap"] == OF_EDITS
+
+
+@pytest.mark.parametrize("verdict", RESET)
+def test_a_verdict_resets_exactly_what_no_longer_holds(verdict: str) -> None:
+    pair = full_pair()
+    edited = (action("c"),) if verdict == "edit" else ()
+    ((other,), _) = apply_verdicts([pair], [Verdict(pair.pair_id, verdict, "ann", edited_chosen=edited)])
+    assert {name for name in COLUMNS if getattr(other, name) != getattr(pair, name)} == RESET[verdict]
