@@ -167,7 +167,7 @@ def window_text(made: PairSet) -> str:
     longer = f" Longer even so: {plural(made.num_too_long, 'pair')}." if made.num_too_long else ""
     tokenizer = made.options.facts()["tokenizer"]
     counted = f"counted by the tokenizer {code(tokenizer)}" if tokenizer else (
-        "estimated as a third of the bytes and 8 for each message"
+        "estimated as bytes / 2.5 and 8 for each message"
     )  # fmt: skip
     return (
         f"Prompts are windows: with tools and the longer answer, at most {limit:,} tokens, {counted}. A window keeps "
