@@ -129,7 +129,7 @@ KINDS = (
     ),
     _kind(
         "markup",
-        r"[A-Za-z]+\*{1,2} | [A-Za-z]+\]\(.*",  # Hashing**, Reset](#link)
+        r"[A-Za-z]+\*{1,2} | [A-Za-z]+\]\(.* | .*</[A-Za-z][\w:-]*>?",  # Hashing**, Reset](#link), today</date
         is_worded=True,
     ),
     _kind(

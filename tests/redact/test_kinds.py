@@ -33,7 +33,7 @@ EXAMPLES = {
         ("!hasActiveMapping", "{error", "!user.isActive)", "}).optional("),
         ("!Kq9xVm2t", "!brunnen7kresse"),
     ),
-    "markup": (("Hashing**", "Reset](#on-password-reset)"), ("Vm2t9**",)),
+    "markup": (("Hashing**", "Reset](#on-password-reset)", "now>2026-07-15T11:22:41</now"), ("Vm2t9**",)),
     "pattern": (("605|and", "from_pkcs1_pem|\u2026|fn"), ("Kq9x|Vm2t!",)),
     "algorithm": (("pbkdf2-sha256", "aes_256_gcm"), ("sha!Kq9x256",)),
 }
