@@ -89,7 +89,7 @@ class DemoSteps:
             self.title("Plan a replay: the cost of every step with three teachers, under a hard cap of $1.")
             self.command("replay", "plan", *common)
             self.title("Replay: ask the teachers, cheapest first, the expensive one only to break ties.")
-            self.command("replay", "run", *common, "--run", votes)
+            self.command("replay", "run", *common, "--order", "sequential", "--run", votes)
         self.title("Turn their agreement against the student into preference pairs; publish them.")
         self.command("pairs", "build", f"{TRACES}@v1.0.0", "--run", votes, "--repo", PAIRS)
         self.title("Load the pairs with stock datasets, by tag.")
