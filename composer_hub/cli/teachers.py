@@ -53,11 +53,14 @@ def serve(
     listener = fake.listen(port)
     url = f"http://127.0.0.1:{listener.getsockname()[1]}/v1"
     names = ",".join(f"{url}#{teacher.name}" for teacher in scripted)
-    out.record({"url": url, "teachers": names}, id_key="url")
-    out.note("Press Ctrl-C to stop.")
-    # A program that started the server through a pipe waits for the line above.
-    sys.stdout.flush()
-    fake.serve(server, listener)
+
+    def announce() -> None:
+        out.record({"url": url, "teachers": names}, id_key="url")
+        out.note("Press Ctrl-C to stop.")
+        # A program that started the server through a pipe waits for the line above.
+        sys.stdout.flush()
+
+    fake.serve(server, listener, announce)
 
 
 @teachers.command(name="list", short_help="Show price, context and terms.")

@@ -29,6 +29,7 @@ from composer_hub.train.batch import HintSite  # noqa: E402
 from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.hint_term import TraceLoader  # noqa: E402
+from composer_hub.train.metrics import METRICS  # noqa: E402
 from composer_hub.train.run.export import RunFacts, Scored, to_trace  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.offline import OfflineTrainer  # noqa: E402
@@ -38,7 +39,7 @@ from composer_hub.train.terms import TermModel  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_sites import Student, TraceEncoder  # noqa: E402
 from tests.train.runs import config_of, pairs_of, steps_of  # noqa: E402
-from tests.train.test_metrics import general, named_on_the_page  # noqa: E402
+from tests.train.test_metrics import general  # noqa: E402
 from tests.train.test_tokens import desk_pair  # noqa: E402
 from tests.train.test_trainer import batch_of, numbers  # noqa: E402
 
@@ -237,7 +238,7 @@ def test_offline_channels_run_with(sites: list[HintSite], world: Any, tmp_path: 
 def test_recorded_sites_log_the_names_of_live_ones(sites: list[HintSite], world: Any, tmp_path: Path) -> None:
     row = steps_of(offline_of(world, tmp_path, sites, max_steps=1, measure_every=1))[0]
     logged = {name.replace("hint_traces", "hint", 1) for name in row if name.startswith("channel/")}
-    live = {name for name in named_on_the_page() if name.startswith(("channel/hint/", "channel/<term>/"))}
+    live = {name for name in METRICS if name.startswith(("channel/hint/", "channel/<term>/"))}
     live -= {"channel/hint/sites_per_rollout", "channel/hint/left_out/<reason>"}
     assert {general(name, ["hint"]) for name in logged} == live
 

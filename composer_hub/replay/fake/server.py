@@ -13,6 +13,7 @@ import asyncio
 import contextlib
 import hashlib
 import random
+import signal
 import socket
 import threading
 import time
@@ -36,6 +37,7 @@ from composer_hub.replay.fake.scripts import SCRIPTED, Labels, Oracle, ScriptedT
 
 BLOCK = 128
 BYTES_PER_TOKEN = 4
+GRACE_SECONDS = 5  # for answers that are on their way when the server ends
 
 
 class ServeError(exits.UsageError, OSError):
@@ -306,9 +308,15 @@ def listen(port: int = 0) -> socket.socket:
     return listener
 
 
-def serve(teachers: TeacherServer, listener: socket.socket) -> None:
-    """Serve until interrupted."""
-    _server(teachers).run(sockets=[listener])
+def serve(teachers: TeacherServer, listener: socket.socket, announce: Callable[[], None]) -> None:
+    """Serve until interrupted; `announce` is called first, and a signal after it ends the server."""
+    server = _server(teachers)
+    for number in (signal.SIGINT, *exits.END_SIGNALS):
+        if signal.getsignal(number) != signal.SIG_IGN:
+            # A handler that raises can be lost, as in a finalizer, and then nothing ends the server.
+            signal.signal(number, server.handle_exit)
+    announce()
+    server.run(sockets=[listener])
 
 
 @contextlib.contextmanager
@@ -332,4 +340,7 @@ def _server(teachers: TeacherServer) -> Any:
     import uvicorn
 
     # Some faults drop the connection on purpose; uvicorn would report each as an error.
-    return uvicorn.Server(uvicorn.Config(teachers.app(), log_level=60, lifespan="off", timeout_keep_alive=60))
+    config = uvicorn.Config(
+        teachers.app(), log_level=60, lifespan="off", timeout_keep_alive=60, timeout_graceful_shutdown=GRACE_SECONDS
+    )
+    return uvicorn.Server(config)
