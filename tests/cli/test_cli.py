@@ -90,8 +90,12 @@ NAME = HIDDEN.replace("\0", "")  # what a file name can hold; half pairs stand f
 
 
 @pytest.mark.parametrize(
-    "words", [[NAME], ["report", f"--{NAME}"], ["report", NAME], ["replay", NAME], ["train", NAME], ["lineage", NAME]]
-)
+    "words",
+    [
+        [NAME], ["report", f"--{NAME}"], ["report", NAME], ["replay", NAME], ["train", NAME],
+        ["lineage", NAME, "--from", "."],  # a folder, or it starts the embedded Hub in the user's home
+    ],
+)  # fmt: skip
 def test_an_error_names_hidden_characters_of_what_was_typed(
     words: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
