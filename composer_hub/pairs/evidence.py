@@ -45,7 +45,8 @@ class Need:
         if not all(line in text for line in self.lines):
             return None  # which spares most texts the work below
         if self.is_word:
-            found = list(re.finditer(rf"(?<!\w)(?<!\w-){re.escape(self.lines[0])}(?![\w-])", text))
+            word = re.escape(self.lines[0])  # first, because the engine skips to it, and then what is before it
+            found = list(re.finditer(rf"{word}(?<!\w{word})(?<!\w-{word})(?![\w-])", text))
             return found[-1].span() if found else None
         shown = [(plain, start, stop) for plain, start, stop in _lines(text) if plain]
         for at in range(len(shown) - len(self.lines), -1, -1):
