@@ -1,4 +1,4 @@
-"""What each call of a session did: one `Action` per call, with its result, read once and passed along.
+"""The actions of a session: one `Action` per call, with its result. A call is read once, then passed along.
 
 In: a trace and, if the reader has them, the flags of its results. Out: `actions_of` returns the actions of every step.
 Errors, hints, the report and the comparison of actions ask an `Action` for its family, paths, commands, directory and
@@ -44,7 +44,7 @@ class Action:
 
     @property
     def is_missing(self) -> bool:
-        """Tell whether the session holds neither a result nor a word about it."""
+        """Return whether the session has neither a result nor a flag for this call."""
         return self.content is None and self.flag is _NO_FLAG
 
     @cached_property
@@ -181,7 +181,7 @@ class _ActionReader:
     def _returned(self, script: Script, inner: Sequence[Action], shown: ScriptOutput) -> Iterator[Action]:
         results = results_of(script, shown.body)
         if results is None:
-            # Nobody can tell whose output is whose: the commands are read like the lines of one.
+            # The output cannot be split by command, so all commands are read as the lines of a single one.
             results = [CallResult() for _ in inner]
             if commands := [one for one in inner if one.command]:
                 yield replace(_as_one(commands), content=shown.body)

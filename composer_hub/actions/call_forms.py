@@ -62,7 +62,7 @@ class CallForm(NamedTuple):
     results: dict[str, str] | None = None
     reads_only: bool = False  # it changes neither a file nor the directory of the shell
     words: Words = NO_WORDS
-    parts: tuple[CallForm, ...] = ()  # the calls of file tools that a shell command stands for
+    parts: tuple[CallForm, ...] = ()  # the calls of file tools that a shell command amounts to
     changes: tuple[Replacement, ...] = ()  # of an edit that is nothing else
 
 

@@ -82,7 +82,7 @@ def _scan(reader: Reader, depth: int = 0) -> Iterator[SimpleCommand]:
 
 
 def _substitutions(word: str) -> Iterator[str]:
-    """Yield the shell text of each `$(…)` in a word; text in single quotes is no shell text."""
+    """Yield the shell text of each `$(…)` in a word; text in single quotes is not run."""
     pos = 0
     quoted = False  # by double quotes, in which a single quote means nothing
     while pos < len(word):

@@ -180,7 +180,7 @@ _MAX_COMMON = 20_000
 
 
 def same_changes(one: Sequence[Replacement], other: Sequence[Replacement]) -> bool:
-    """Return whether two edits of a file that nobody knows leave the same text, if both of them work."""
+    """Return whether two edits of an unknown file leave the same text, provided that both apply."""
     if tuple(one) == tuple(other):
         return True
     texts = results_of_both(one, other)
@@ -188,10 +188,11 @@ def same_changes(one: Sequence[Replacement], other: Sequence[Replacement]) -> bo
 
 
 def results_of_both(one: Sequence[Replacement], other: Sequence[Replacement]) -> tuple[str, str] | None:
-    """Return what two edits leave of the part of a file that both know; None if they cannot be compared.
+    """Return how two edits change the part of a file that both quote; None if they cannot be compared.
 
-    An edit works only where its old text occurs once. So a longer old text around the same change is the same place.
-    Both edits are applied to the old texts of both, joined where they overlap.
+    An edit applies only if its old text occurs once, so a longer old text around the same change means the
+    same place. The old texts of both edits are joined at their overlaps, and each edit is applied to the
+    result.
     """
     if not one or not other or sum(len(edit.old) + len(edit.new) for edit in (*one, *other)) > _MAX_COMMON:
         return None
@@ -204,7 +205,7 @@ def results_of_both(one: Sequence[Replacement], other: Sequence[Replacement]) ->
                 return None
             if not any(edit.old in before.new for before in edits[:at]):
                 _join(pieces, edit.old)
-    # What changes every place differs from what changes one.
+    # An edit of every occurrence differs from an edit of one, so its old text appears once more.
     again = [edit.old for edit in (*one, *other) if edit.replace_all]
     text = _GAP.join([*sorted(pieces), *again])
     first, second = replaced(text, one), replaced(text, other)

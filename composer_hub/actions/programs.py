@@ -1,8 +1,8 @@
 """The programs that agents call: their options, operands and kinds of effect.
 
-In: the words behind a program's name. Out: its options, and which words are operands. `data/programs.ini` says how each
-program reads its words. Those of a program that is not there are read by their looks; one called with an option that
-its `Spec` does not name is compared word by word.
+In: the words behind a program's name. Out: its options, and which words are operands. `data/programs.ini`
+describes how each program reads its words. The words of other programs are read by their looks. A call with
+an option that the program's `Spec` lacks is compared word by word.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""What each call of a script returned: the `Script` and the text it printed in, the parts of each result out.
+"""Split the output of a script by call: a `Script` and the text it printed in, the parts of each result out.
 
-A script prints what it likes: outputs, JSON of results, its own words between them. Where its texts settle which part
-belongs to which call, the parts are given to the calls; where they do not, nothing is.
+A script may print outputs, JSON of results and its own words between them. If these words settle which part
+belongs to which call, each call gets its parts. Otherwise no call gets any.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _HEADER = re.compile(
 _ERROR = re.compile(r"(?:\A|\n)Script error:\n")
 _TRUNCATED = re.compile(r"\A(?:Warning: truncated output \([^\n]{1,80}\)\n(?:Total output lines: \d+\n)?\n*)+")
 _NUMBER = r"-?\d{1,10}|null|undefined"
-# The head of a result that is printed as JSON: what comes before its output is never cut.
+# The head of a result that is printed as JSON: the fields before its output are never cut.
 _HEAD = re.compile(
     r'\{"chunk_id":"\w+","wall_time_seconds":[\d.e+-]+,(?:"exit_code":(?P<exit_code>-?\d+),'
     r'|"session_id":(?P<session_id>\d+),)?"original_token_count":\d+,"output":"'
@@ -34,7 +34,7 @@ _STRING = re.compile(r'(?:[^"\\]|\\.)*', re.DOTALL)
 
 @dataclass(frozen=True, slots=True)
 class ScriptOutput:
-    """What a harness wrote about a script: how it ended, what it printed, and its error."""
+    """A harness's account of a script: how it ended, what it printed, and its error."""
 
     body: str
     is_failed: bool = False
@@ -44,7 +44,7 @@ class ScriptOutput:
 
 @dataclass(frozen=True, slots=True)
 class CallResult:
-    """What a script shows of the result of one call."""
+    """The parts of one call's result that a script shows."""
 
     output: str = ""
     exit_code: int | None = None
@@ -97,7 +97,7 @@ def _only(body: str) -> CallResult:
 def _found(prints: Sequence[Print], body: str) -> list[tuple[Any, str]] | None:
     """Return the text of each `ResultField` and `Json` that was printed, or None."""
     if len(prints) == 1 and len(prints[0].pieces) == 1 and len(body) <= MAX_BODY and body[:1] not in ("", "\n"):
-        # Half of all scripts print one thing: then there is nothing to tell apart.
+        # Half of all scripts print one thing, so there is nothing to split.
         (piece,) = prints[0].pieces
         is_line = isinstance(piece, Json) and body[0] in "[{" and body[-1] in "]}" and "\n" not in body
         if is_line or (isinstance(piece, ResultField) and _shape(piece) != _NUMBER):
@@ -114,7 +114,7 @@ def _found(prints: Sequence[Print], body: str) -> list[tuple[Any, str]] | None:
 
 
 def _is_known(value: Any) -> bool:
-    """Tell whether a printed value holds nothing that only a run would show."""
+    """Return whether a printed value is known without running the script."""
     if isinstance(value, Json):
         return _is_known(value.value)
     if isinstance(value, (dict, list)):
@@ -148,7 +148,7 @@ def _shape(piece: Any) -> str:
 
 
 def _is_settled(prints: Sequence[Print], body: str) -> bool:
-    """Tell whether each two outputs have a text of the script between them that no output repeats."""
+    """Return whether any two outputs have a text of the script between them that no output repeats."""
     pieces = [piece for one in prints for piece in (*one.pieces, "\n")]
     written = "\0".join(piece for piece in pieces if isinstance(piece, str))
     marks: list[str] = []  # since the last output

@@ -1,4 +1,4 @@
-"""What a script of Codex's code mode does: JavaScript in, the calls of its tools and what it prints out.
+"""Read a script of Codex's code mode: JavaScript in, its tool calls and its prints out.
 
 In code mode the model calls one tool, `exec`, with a script that calls the others:
 
@@ -6,7 +6,7 @@ In code mode the model calls one tool, `exec`, with a script that calls the othe
 
 `script_of` reads such a script without running it. It follows constants, templates, `Promise.all`, `map`, loops over
 lists that the script writes out, and functions that it defines. A script is plain if each of its calls surely happens,
-in this order, with arguments that the script writes out. Of any other script nothing is said.
+in this order, with arguments that the script writes out. Nothing is claimed about any other script.
 """
 
 from __future__ import annotations
@@ -187,7 +187,7 @@ class _Interpreter:
 
     calls: list[tuple[str, Any]] = field(default_factory=list)
     prints: list[Print] = field(default_factory=list)
-    doubt: int = 0  # above 0 where a statement may not run, or may run again
+    doubt: int = 0  # above 0 if the statement may not run, or may run again
     depth: int = 0
     work: int = 0
 
@@ -266,7 +266,7 @@ class _Interpreter:
             try:
                 self.in_doubt((then, scope), (other, scope))
             except _Return:
-                self.doubt += 1  # what follows may not run
+                self.doubt += 1  # the statements that follow may not run
 
     def loop(self, node: Node, scope: _Scope) -> None:
         inner = scope.new_child()
@@ -580,7 +580,7 @@ class _Interpreter:
 
 
 def _assign(scope: _Scope, name: str, value: Any) -> None:
-    """Change a name where it was declared."""
+    """Change a name in the scope that declares it."""
     next((names for names in scope.maps if name in names), scope)[name] = value
 
 
@@ -602,7 +602,7 @@ def _is_scalar(value: Any) -> bool:
 
 
 def _is_plain(value: Any) -> bool:
-    """Tell whether the script writes a value out as a whole."""
+    """Return whether the script writes out the whole value."""
     if isinstance(value, (list, dict)):
         return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
     return _is_scalar(value)

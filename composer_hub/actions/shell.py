@@ -75,7 +75,7 @@ class Reader:
             return self.pos >= len(self.text)
         for token in closing:
             end = self.pos + len(token)
-            # A keyword is a word of its own.
+            # A keyword is a separate word.
             if self.text.startswith(token, self.pos) and (token == ")" or self.text[end : end + 1] in ("", *WORD_END)):
                 self.pos, self.closed = end, token
                 return True

@@ -195,7 +195,7 @@ class _Former:
         before = len(self.acts)
         form, after = self._bodies(command, cwd)
         if after != cwd:
-            # A second turn begins where the first one ended.
+            # A second iteration begins in the directory that the first one left.
             del self.acts[before:]
             form, after = self._bodies(command, "")
         return form, after
@@ -393,7 +393,7 @@ class _Former:
         words, cwd = self._entered(words, cwd)
         literals = [word.literal for word in words]
         while literals[0] == "git" and len(words) > 2:
-            # No pager waits for a key where nobody looks at a terminal.
+            # Without a terminal no pager waits for a key, so these options change nothing.
             if literals[1] in ("--no-pager", "-P"):
                 words = [words[0], *words[2:]]
             elif literals[1] == "-c" and (literals[2] or "").startswith(("core.pager=", "color.")):

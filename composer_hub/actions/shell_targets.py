@@ -1,7 +1,8 @@
 """The loose form of a shell command, as far as level L3 looks: its program calls -> a kind of tool and its targets.
 
-In: the calls that `shell_form` found, each with its files and options. Out: what one file tool would do, if the command
-does only that, else the programs with their files; and whether any file may have changed.
+In: the calls that `shell_form` found, each with its files and options. Out: a kind of file tool and its
+targets if the command does only what that tool would do, else the programs with their files; and whether any
+file may have changed.
 """
 
 from __future__ import annotations

@@ -278,7 +278,7 @@ _SPACES = (
 
 
 def plain_name(name: str) -> str:
-    """Return a tool's name in lower case, without a namespace that says nothing about it."""
+    """Return a tool's name in lower case, without a namespace that adds no meaning."""
     name = name.lower()
     return next((name[len(space) :] for space in _SPACES if name.startswith(space)), name)
 
@@ -289,7 +289,7 @@ def bare_name(name: str) -> str:
 
 
 def is_script(name: str, arguments: Any) -> bool:
-    """Tell a script of Codex's code mode from a shell command: its `exec` takes a text as `input` and nothing else."""
+    """Return whether a call is a script of Codex's code mode, whose `exec` takes only a text as `input`."""
     return name == "exec" and isinstance(arguments, Mapping) and arguments.keys() == {"input"}
 
 

@@ -1,9 +1,9 @@
-"""The words of an action: the loose comparison, where the strict one cannot see that two actions do the same.
+"""The words of an action: a loose comparison, if the strict one cannot show that two actions do the same.
 
 In: the form of a shell command, or the arguments of a tool. Out: `Words`. Two actions whose words are the same most
-likely do the same, however they are put together: loops, chains, pipes, quotes, layout, the order of options, short and
-long names. Where words have a place (an edit, the operands of `mv`), their order counts. No program is known here but
-for a few whose words mean nothing.
+likely do the same, however they are put together: loops, chains, pipes, quotes, layout, the order of options,
+short and long names. If words have a place (an edit, the operands of `mv`), their order counts. No program is
+known here except for a few whose words mean nothing.
 """
 
 from __future__ import annotations
@@ -151,7 +151,7 @@ def makes_edit(shell: Words, file: str, edit: Words) -> bool:
 
 
 def _same_flags(ours: Iterable[str], theirs: Iterable[str]) -> bool:
-    """Return whether options may be the same ones: a letter may stand for a name."""
+    """Return whether options may be the same ones: a letter may abbreviate a name."""
     left, right = set(ours) - set(theirs), set(theirs) - set(ours)
     for option in sorted(left):
         match = next((name for name in sorted(right) if _may_mean(option, name) or _may_mean(name, option)), None)
