@@ -1,4 +1,4 @@
-"""What the command prints of errors that no stage explains."""
+"""Messages for errors that no stage explains."""
 
 from __future__ import annotations
 

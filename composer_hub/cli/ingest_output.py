@@ -1,4 +1,4 @@
-"""What `composer-hub ingest` prints and publishes: formats, sessions on this machine, problems, numbers, versions."""
+"""The output of `composer-hub ingest`: formats, local sessions, problems, numbers and versions."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from composer_hub.redact.reader import Reader
 
 @dataclass(frozen=True)
 class Models:
-    """What --judge and --critic name, with their caps."""
+    """The models that --judge and --critic name, with their caps."""
 
     judge: str | None
     judge_max_usd: float | None

@@ -1,4 +1,4 @@
-"""Types of options that name a file or folder. What would hang or never end is refused before a command begins."""
+"""Types of options that name a file or folder; a path that would hang is refused before a command begins."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from composer_hub.named_files import refuse_odd
 
 
 class _Readable(click.Path):
-    """An existing path that is no pipe, socket or device."""
+    """An existing path that is not a pipe, socket or device."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         path = Path(os.fsdecode(super().convert(value, param, ctx)))

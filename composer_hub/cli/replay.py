@@ -60,7 +60,7 @@ def run(
         buy_pilot(out, traces, teachers, options, folder, max_usd, pilot_steps,
                   change_cap=change_cap, buy_again=buy_again)  # fmt: skip
         return
-    notes = list[str]()  # JSON has them, too
+    notes = list[str]()  # also part of the JSON output
 
     def take(note: str) -> None:
         notes.append(note)

@@ -1,4 +1,4 @@
-"""Options of commands whose work may run over shards: where it runs, and in how many parts."""
+"""Options of commands whose work may run over shards: the executor and the number of parts."""
 
 from __future__ import annotations
 

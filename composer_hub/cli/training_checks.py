@@ -1,4 +1,4 @@
-"""Checks of `composer-hub doctor --train`: what this machine has for training."""
+"""Checks of `composer-hub doctor --train`: GPUs, bf16, memory and vLLM on this machine."""
 
 from __future__ import annotations
 
