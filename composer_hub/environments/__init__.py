@@ -3,7 +3,7 @@
 An `Environment` is any object with `reset` and `get_reward` whose other public methods are tools. `open_world` opens
 one by name, and `guarded` wraps a factory of them so that calls that hang or raise lose one episode and not the run.
 `open_shelf` and `coding_factory` play coding tasks, `verify` scores a submission, `open_sandbox` runs commands that
-nobody trusts, and `findings` lists signs of hacks; these load their modules when they are first used.
+are not trusted, and `findings` lists signs of hacks; these load their modules when they are first used.
 """
 
 import importlib

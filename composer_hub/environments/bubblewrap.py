@@ -1,8 +1,8 @@
 """The sandbox of bubblewrap: a private root with the work tree at /workspace, and an interpreter.
 
-As root, mounts are made as root, so that interpreters in a home folder are found, and the command then runs as a user
-of its own. Other users need user namespaces. Limits are set on the first process before the command starts
-(`--block-fd`), which costs no further program.
+As root, mounts are made as root, so that interpreters in a home folder are found, and the command then runs
+as a separate user. Other users need user namespaces. Limits are set on the first process before the command
+starts (`--block-fd`), which costs no further program.
 """
 
 from __future__ import annotations

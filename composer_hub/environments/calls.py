@@ -139,14 +139,17 @@ def plain(value, depth=0):
     base = next((one for one in _BASES if issubclass(kind, one)), None)
     if base is None or depth > MAX_DEPTH:
         return value
-    held = _BASES[base](value)  # of the base, whatever the class says about itself
+    held = _BASES[base](value)  # of the base class, whatever the subclass overrides
     if base is dict:
         return {plain(key, depth + 1): plain(item, depth + 1) for key, item in held}
     return base(plain(one, depth + 1) for one in held) if base in (list, tuple, set, frozenset) else base(held)
 
 
 class Marks:
-    """What tests compare: `mark(site, value)` tells it and returns it; `observe` and `raises` replace an assertion."""
+    """Record the values that tests compare.
+
+    `mark(site, value)` reports a value and returns it; `observe` and `raises` replace an assertion.
+    """
 
     def __init__(self, tell, deep=False):
         self.tell, self.deep, self.test, self.numbers = tell, deep, "", {}
@@ -180,7 +183,7 @@ class Marks:
             self.tell([self.test, site, shown])
 
     def observe(self, site, make):
-        """Tell a value, or the error that making it raises; the test continues."""
+        """Report a value, or the error that making it raises; the test continues."""
         try:
             self(site, make())
         except Exception as error:
@@ -206,7 +209,7 @@ class Marks:
 
     @contextlib.contextmanager
     def raises(self, site, kinds, **_):
-        """Tell whether the block raises one of some errors."""
+        """Report whether the block raises one of the named errors."""
         caught = types.SimpleNamespace(value=None, exception=None, type=None, match=lambda *_: True)
         try:
             yield caught
@@ -218,7 +221,7 @@ class Marks:
 
 
 def same(one, other):
-    """Return whether two told values are equal as Python compares plain values: `1 == 1.0`, and dicts without order."""
+    """Return whether two reported values are equal in Python: `1 == 1.0`, and dicts without order."""
     if isinstance(one, dict) and isinstance(other, dict) and len(one) == len(other) == 1 and one.keys() == other.keys():
         ((tag, a), (_, b)) = (*one.items(), *other.items())
         if tag == "d":

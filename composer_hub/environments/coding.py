@@ -32,7 +32,7 @@ _LONGEST = 100_000  # bytes of one argument; the kernel takes 128 KiB
 
 @dataclass(frozen=True)
 class CodingOptions:
-    """What one episode may use."""
+    """The sandbox and limits of one episode."""
 
     sandbox: str = "auto"
     seconds_per_call: float = 20.0
@@ -382,7 +382,7 @@ class CodingEnvironment:
         self._verdict = None
 
     def _notes(self) -> dict[str, float]:
-        """Return numbers of the episode for the run's log: what a watch-dog can stop a run for."""
+        """Return the episode's numbers for the run's log; a watchdog can stop a run because of them."""
         assert self._task is not None
         verdict = self._judged()
         return {

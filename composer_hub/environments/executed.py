@@ -1,9 +1,9 @@
-"""Pairs whose actions are executed: pairs, their traces and tasks in, what the tests say about either action out.
+"""Execute the actions of pairs: pairs, their traces and tasks in, the tests' verdict on either action out.
 
 The state before a step is the one that the rollout recorded, and it is trusted only if the rollout ends with its
-recorded reward. Only edits are ordered, and only if one side passes all that the other passes, and more. With an
-oracle, calls that no test makes must say so, too. Without one, an action that changes the tests or their settings is
-a hack: the tests that pass say nothing.
+recorded reward. Only edits are ordered, and only if one side passes all that the other passes, and more. With
+an oracle, calls that no test makes must agree. Without one, an action that changes the tests or their
+settings is a hack, because passing tests then prove nothing.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class _Executor:
             self._judged[key] = _Side(
                 files, changes, passed, hidden, verdict.num_hidden, verdict.reward, verdict.evidence
             )
-        # What is not judged, such as a file of settings, may differ between two trees of one digest.
+        # Files that are not judged, such as settings, may differ between two trees of one digest.
         return dataclasses.replace(self._judged[key], changes=changes)
 
     def _environment(self) -> CodingEnvironment:
@@ -223,17 +223,17 @@ class _Executor:
 
 
 def _decides(task: Task, path: str) -> bool:
-    """Return whether a file is a test, or says how tests run."""
+    """Return whether a file is a test or a setting of the test runner."""
     return path in task.tests or path.rsplit("/", 1)[-1] in _SETTINGS
 
 
 def _compared(before: trees.Files, chosen: _Side, rejected: _Side, oracle: Mapping[str, Any] | None) -> str:
-    """Return which side is better, or why there is no order."""
+    """Return which side is better, or why the two cannot be ordered."""
     if dict(before) in (dict(chosen.files), dict(rejected.files)):
         return "tie"
     if (chosen.passed, chosen.hidden) == (rejected.passed, rejected.hidden):
         return "equal"
-    # A table of the visible answers also answers the recorded calls, which come first: the others must tell.
+    # A table of the visible answers also answers the recorded calls, which come first. So the others decide.
     num_calls = len((oracle or {}).get("calls", ()))
     unseen = frozenset(range(num_calls - (oracle or {}).get("num_unseen", num_calls), chosen.num_hidden))
     for name, one, other in (("chosen", chosen, rejected), ("rejected", rejected, chosen)):

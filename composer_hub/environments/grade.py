@@ -1,8 +1,9 @@
-"""Run tests beside untrusted code and tell what they compare. Run as a program inside the sandbox.
+"""Run tests beside untrusted code and report what they compare. Run as a program inside the sandbox.
 
-The order comes as JSON through one inherited descriptor, lines leave through another: one per value that a test
-compares, and a last one with how each test ended. Code under test shares this process and can write both, so nothing
-here says that a submission is right: the verifier outside compares the values with those of the solution.
+The order comes as JSON through one inherited descriptor, lines leave through another: one per value that a
+test compares, and a last one with how each test ended. Code under test shares this process and can write
+both, so nothing here proves that a submission is right: the verifier outside compares the values with those
+of the solution.
 """
 
 from __future__ import annotations

@@ -48,7 +48,7 @@ class EpisodeCounts:
 
 
 def count_episodes(environments: Iterable[Any] | None) -> EpisodeCounts | None:
-    """Count the lost episodes of guarded environments; None if there is no guarded environment."""
+    """Count the lost episodes of guarded environments; None without any guarded environment."""
     guarded = [environment for environment in environments or () if isinstance(environment, Guarded)]
     if not guarded:
         return None

@@ -126,7 +126,7 @@ class HarborTaskError(exits.UsageError):
 
 @dataclass(frozen=True)
 class HarborTask:
-    """What a tree declares."""
+    """The settings that a tree declares."""
 
     folder: Path
     name: str

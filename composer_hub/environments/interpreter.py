@@ -1,4 +1,4 @@
-"""What a sandboxed command may read: an environment in, paths of a minimal interpreter and system out.
+"""The files that a sandboxed command may read: an environment in, paths of an interpreter and system out.
 
 An environment is a virtual environment of Python, or a folder with `node_modules`, which a tree then shows.
 

@@ -1,7 +1,8 @@
-"""Tests that tell what they compare: marks in their source, a run in the sandbox, and the comparison outside of it.
+"""Tests that report what they compare: marks in their source, a run in the sandbox, a comparison outside.
 
-A test that says "passed" beside the code under test proves nothing, because that code can say it as well. So a test
-tells the values that it compares, and whoever has the solution's values decides.
+A test that reports "passed" beside the code under test proves nothing, because that code can report it as
+well. So a test reports the values that it compares, and they are judged where the solution's values are
+known.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ Values = Mapping[str, Mapping[int, Sequence[Any]]]
 
 @dataclass(frozen=True)
 class Told:
-    """What the process of the tests has told: nothing of it is proof."""
+    """Everything that the test process has reported; none of it is proof."""
 
     values: Values
     end: Mapping[str, Any] | None  # how each test ended, and what was replaced; None without exactly one such line
@@ -103,7 +104,7 @@ def read_told(lines: Sequence[str]) -> tuple[Values, list[Mapping[str, Any]]]:
 
 
 def agree(values: Mapping[int, Sequence[Any]], wanted: Mapping[int, Sequence[Any]]) -> bool:
-    """Return whether a test has told at each place what it must."""
+    """Return whether a test has reported the right value at each place."""
     return all(same(list(values.get(site, ())), list(told)) for site, told in wanted.items())
 
 
@@ -136,7 +137,7 @@ def _place(node: ast.expr) -> tuple[tuple[int, int], tuple[int, int]]:
 
 
 def sides(node: ast.AST) -> Iterator[ast.expr]:
-    """Yield both sides of an equality that a node asserts; constants and approximations tell nothing."""
+    """Yield both sides of an equality that a node asserts, except constants and approximations."""
     compared: Sequence[ast.expr] = ()
     if isinstance(node, ast.Assert) and isinstance(node.test, ast.Compare) and len(node.test.ops) == 1:
         if isinstance(node.test.ops[0], (ast.Eq, ast.Is)):

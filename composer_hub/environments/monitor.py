@@ -18,7 +18,7 @@ TAMPERING, ONLY_VISIBLE = "tampering", "only-visible"
 
 @dataclass(frozen=True)
 class Finding:
-    """What was seen: tampering with the tests, or right answers to the visible tests and wrong ones to the oracle."""
+    """A sign of a hack: tampering with the tests, or wrong answers to the oracle despite visible success."""
 
     rule: str
     evidence: str
@@ -33,7 +33,7 @@ def findings(verdict: Verdict) -> list[Finding]:
 
 
 def penalized(judge: Callable[[Sequence[Finding]], float]) -> Callable[..., list[float]]:
-    """Return a reward function that subtracts what a judge of tampering says, to name with `--rewards`."""
+    """Return a reward function that subtracts a tampering judge's score, to name with `--rewards`."""
 
     def reward(completions: Sequence[object], environments: Sequence[Any] = (), **_: Any) -> list[float]:
         found = [() if is_lost(one) else one._findings() for one in environments] or [()] * len(completions)

@@ -1,4 +1,6 @@
-"""What JavaScript tests need: a manifest and its lock in, a folder with installed packages out, made once per content.
+"""Packages for JavaScript tests: a manifest and its lock in, a folder of installed packages out.
+
+Each folder is made once per content.
 
 npm runs no script of any package: binaries that a script would download or build are missing then, and tests that need
 them do not pass.

@@ -24,7 +24,7 @@ VARIABLES = {
 }  # fmt: skip
 TYPED = (".ts", ".mts", ".cts", ".tsx")
 TIMED_OUT = re.compile(r"timed out after|Test timed out in|Exceeded timeout of")
-# What a test script may ask of node: modules to load first, and conditions of imports.
+# Options of node that a test script may use: modules to load first, and conditions of imports.
 _FLAGS = re.compile(r"(?:--(?:import|require|loader|experimental-loader|conditions)[= ]|-[rC] )[^\s;&|]+")
 
 

@@ -136,7 +136,7 @@ def serve(
     max_sessions: int = 16,
     on_start: Callable[[str], None] = lambda url: None,
 ) -> None:
-    """Serve the tasks on loopback until the process is interrupted: whoever reaches it runs commands here."""
+    """Serve the tasks on loopback until interrupted; anyone who can connect can run commands here."""
     import uvicorn
 
     config = uvicorn.Config(app_of(shelf, options, max_sessions=max_sessions), host=HOST, port=port,

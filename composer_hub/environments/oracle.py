@@ -1,8 +1,8 @@
 """The hidden differential oracle: calls and tests with other arguments, and the answers that the original code gave.
 
-Calls are replayed over a tree in the sandbox, and tests run there that tell values and compare none; the answers stay
-outside and are compared there.
-For tasks that ask for tests, the oracle is a set of mutants instead, which the tests must tell from the original.
+Calls are replayed over a tree in the sandbox, and tests run there that report values and compare none; the
+answers stay outside and are compared there. For tasks that ask for tests, the oracle is a set of mutants
+instead, which the tests must distinguish from the original.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def check_drivers(
     sandbox: Sandbox,
     venv: Path | None = None,
 ) -> OracleResult:
-    """Run the changed tests of an oracle and compare what they tell with what they told of the original."""
+    """Run an oracle's changed tests and compare the values that they report with those of the original."""
     told = marks.run_marked(tree, sorted(oracle["files"]), (), marks.DRIVER, python_path, sandbox, venv, DRIVER_SECONDS)
     if told.end is None:
         told.done.check_uninterrupted()
@@ -117,8 +117,8 @@ def check_tests(
 ) -> OracleResult:
     """Run new tests: they must pass on the original code, however it is written, and fail on enough of the mutants.
 
-    Every run has a new tree, so no test can leave a note for the next one. Names that nobody can know before keep a
-    test from telling programs apart by their text.
+    Every run has a new tree, so no test can leave a note for the next one. Unpredictable names keep a test
+    from recognizing a program by its text.
     """
     number, suffix = len(oracle["mutants"]), f"_{secrets.token_hex(4)}"
     sources = {path: files[path].decode() for mutant in oracle["mutants"] for path in mutant}

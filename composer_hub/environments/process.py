@@ -66,7 +66,7 @@ class Limits:
             resource.RLIMIT_CORE: 0,
         }
         cpu = self.cpu_seconds or int(self.seconds) + 1
-        # A second apart, so that the end for processor time has a signal of its own, SIGXCPU.
+        # A second apart, so that running out of processor time has a distinct signal, SIGXCPU.
         return {number: (limit, limit) for number, limit in most.items()} | {resource.RLIMIT_CPU: (cpu, cpu + 1)}
 
 
@@ -81,7 +81,7 @@ class Completed:
     output: str  # stdout and stderr as they came
     timed_out: bool = False
     flooded: bool = False
-    starved: bool = False  # ended by the clock, although it had hardly any processor: it timed out, too
+    starved: bool = False  # timed out on the clock, although it had hardly any processor
     seconds: float = 0.0  # without the time in which it waited for a processor
     exceeded: str = ""  # memory or disk, if all processes together took too much
 
@@ -138,7 +138,7 @@ def read_to_the_end(
 
 
 class _Watch:
-    """What all processes of a command hold together, which no limit of the kernel counts without a cgroup."""
+    """The total use of all processes of a command, which the kernel cannot limit without a cgroup."""
 
     def __init__(self, pid: int, root: Path | None, limits: Limits) -> None:
         self.pid, self.root, self.limits, self.next = pid, root, limits, 0.0
@@ -203,8 +203,9 @@ def _blocks(root: Path, most: int) -> int:
 class _OwnTime:
     """The time that a process and its children have used: on the clock, without their wait for a processor.
 
-    The kernel says how long living threads waited. Those that live for milliseconds take this with them, so a look that
-    finds a thread ready to run counts what was computed since the last look, and one that finds none counts the clock.
+    The kernel reports how long living threads waited, but forgets it for threads that live for milliseconds.
+    So a look that finds a thread ready to run counts what was computed since the last look, and one that
+    finds none counts the clock.
     """
 
     def __init__(self, pid: int, begun: float) -> None:
@@ -229,7 +230,7 @@ class _OwnTime:
 def _schedules(pid: int) -> Iterator[tuple[str, tuple[int, int, bool]]]:
     """Yield how many nanoseconds each thread below a process ran and waited for a processor, and whether it waits now.
 
-    A process also stands for its children that have ended.
+    The entry of a process includes its children that have ended.
     """
     for process in _processes(pid):
         with contextlib.suppress(OSError, ValueError, IndexError):

@@ -1,7 +1,7 @@
-"""Other ways to write the same Python: what tells them apart judges the text of a program and not what it does.
+"""Other ways to write the same Python, to find tests that judge a program's text instead of its behavior.
 
-Each rewrite is a function from a module's text to another text. They keep what the code means where it means something
-plain; callers drop a rewrite that the tests of the package reject.
+Each rewrite is a function from a module's text to another text. Rewrites keep the meaning of plain code;
+callers drop a rewrite that the tests of the package reject.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class _Inverted(ast.NodeTransformer):
 
 
 class _Respelled(ast.NodeTransformer):
-    """Comprehensions, comparisons, texts and regular expressions in other words, which the tests may tell apart."""
+    """Respell comprehensions, comparisons, texts and regular expressions; tests may notice these."""
 
     def visit_ListComp(self, node: ast.ListComp) -> ast.AST:
         self.generic_visit(node)

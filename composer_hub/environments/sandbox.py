@@ -1,4 +1,4 @@
-"""Run commands that nobody trusts: a command and a work tree in, what it printed and how it ended out.
+"""Run untrusted commands: a command and a work tree in, its output and how it ended out.
 
 `open_sandbox` takes the strongest kind that this machine offers:
 

@@ -190,7 +190,7 @@ def remove(folder: Path) -> None:
 
 
 def size_of(folder: Path) -> int:
-    """Return the bytes that the files of a folder hold; empty files count, too."""
+    """Return the size of a folder's files in bytes, with a surcharge per file."""
     total = 0
     for place, _, names in _walk(folder):
         for name in names:

@@ -120,7 +120,7 @@ def verify(
     seconds: float = 60.0,
     always_ask: bool = False,
 ) -> Verdict:
-    """Score an agent's files; only those that the task allows are looked at. `NotKnown` is no verdict: try again later.
+    """Score those of an agent's files that the task allows. `NotKnown` is not a verdict: try again later.
 
     `always_ask` also asks the oracle if tests fail: two unfinished states can be compared by what they answer.
     """
@@ -257,7 +257,7 @@ def _tested_by_node(
     paths = sorted({node.partition("::")[0] for node in wanted} & tree.keys())
     mine, canaries = random.Random(secrets.randbits(64)), list[str]()
     for path in paths:
-        # Titles like those of the file, so that code under test cannot tell these tests from the others.
+        # Titles like those of the file, so that code under test cannot recognize these tests.
         words = [word for node in wanted if node.startswith(f"{path}::") for word in node.partition("::")[2].split()]
         drawn = [mine.choices(words or ["is"], k=3) for _ in range(node_tests.NUM_CANARIES)]
         titles = [" ".join([*one, secrets.token_hex(2)]) for one in drawn]
@@ -322,7 +322,7 @@ def _untrue(
         if num_runs == 2 or (num_runs and not untrue):
             return untrue
         found = solution()
-        if num_runs:  # a value that two runs of the solution do not share (a time, an address) says nothing
+        if num_runs:  # a value that two runs of the solution do not share (a time, an address) is dropped
             found = {
                 test: {site: one for site, one in sites.items() if marks.same(one, found[test].get(site))}
                 for test, sites in known.items() if test in found

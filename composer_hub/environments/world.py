@@ -24,8 +24,8 @@ class Environment(Protocol):
     A tool's name, signature and docstring (with an `Args:` section) become its schema. Any of these methods may be
     `async`. A tool that raises shows the model its error; `reset` and `get_reward` that raise lose the episode.
 
-    An optional method `failed(result: str) -> str | None` says that the text of a result means a failed call, and why:
-    a kind of `errors.rules.KINDS`, or any words.
+    An optional method `failed(result: str) -> str | None` returns why the text of a result means a failed
+    call: a kind of `errors.rules.KINDS`, or any words.
     """
 
     def reset(self, **row: Any) -> str | list[Any] | None:
