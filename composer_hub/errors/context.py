@@ -1,4 +1,4 @@
-"""What can prove something about an error site: the call, its answer, the tools, and the calls that came later."""
+"""The evidence about an error site: the call, its answer, the tools, and the calls that came later."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What failed at a call, and what worked instead: the one answer for blame, hints and the report.
+"""The failure of a call and the correction that worked: the one answer for blame, hints and the report.
 
 In: a `SiteContext`, an error site with the session's next actions. Out: `complaint_of` returns the words of the failed
 call that the environment complains about; `correction_of` returns what took their place, with the call that proves it.
@@ -37,7 +37,7 @@ MIN_ALIKE = 0.6  # of the words of two commands, of the folders of two paths, of
 
 @dataclass(frozen=True, slots=True)
 class Correction:
-    """What worked in place of a call that failed, as the session proves it."""
+    """The correction of a failed call, as the session proves it."""
 
     what: str  # path, program, command, folder, made, quotes, tool, arguments, text or read
     right: str  # the words that were right
@@ -194,7 +194,7 @@ def _paths_of(action: Action) -> list[str]:
 
 
 def is_other_path(before: str, after: str) -> bool:
-    """Tell whether two different paths very likely mean the same file."""
+    """Return whether two different paths very likely mean the same file."""
     before, after = before.replace("\\", "/"), after.replace("\\", "/")
     one, other = os.path.normpath(before).split("/"), os.path.normpath(after).split("/")
     if not before or "/" not in after or one == other or re.search(r"[\s*?$<>]", after):
@@ -223,7 +223,7 @@ def _plain_text(text: str) -> str:
 
 
 def _writes(action: Action, path: str) -> bool:
-    """Tell whether an action may have made the file, so that its path was not wrong before."""
+    """Return whether an action may have created the file, so that its path was not wrong before."""
     name = os.path.basename(path)
     if action.family == "shell":
         return name in action.command and any(one.program not in _READERS for one in action.commands)
@@ -254,7 +254,7 @@ def _entered(action: Action) -> tuple[str, str]:
 
 
 def _in_one_place(failed: Action, later: Action, between: Sequence[LaterCall]) -> bool:
-    """Tell whether two commands ran in the same folder: a `cd` of a call in between may still hold."""
+    """Return whether two commands ran in the same folder; a `cd` of a call in between may still hold."""
     folder = _entered(failed)[0]
     moving = (one.action for one in between if "cd" in one.action.command or "pushd" in one.action.command)
     moved = any(command.program in ("cd", "pushd") for action in moving for command in action.commands)
@@ -282,7 +282,7 @@ _DESTROYING = frozenset((
 
 
 def is_destructive(command: SimpleCommand) -> bool:
-    """Tell whether a command removes work, skips a check, or only asks for help: never a correction."""
+    """Return whether a command removes work, skips a check or only asks for help: never a correction."""
     return command.program in _DESTRUCTIVE or bool(_DESTROYING & set(command.words[1:]))
 
 
@@ -305,7 +305,7 @@ def _other_words(failure: Failure, later: Action, between: Sequence[LaterCall]) 
                 continue
             wrong = next((word for word in failure.complaint if _has(owner, word) and not _has(one, word)), "")
             new, gone = _only_in(one, owner), _only_in(owner, one)
-            # What went is what was complained about; further words may go with it, but none may come.
+            # Words of the complaint may be replaced. Others may go with the wrong one, but none may be added.
             is_swap = len(new) <= len(gone) and set(gone) <= set(failure.complaint)
             if set(one.words) <= set(owner.words) and not gone:
                 continue  # without its option, it is another question
@@ -472,7 +472,7 @@ def _read_first(failure: Failure, later: Action, between: Sequence[LaterCall]) -
         return None
     about = [one for one in between if one.action.path == path]
     read = next((one.action for one in about if one.action.family == "read"), None)
-    # If an edit fails after the read, too, something else keeps changing the file.
+    # If an edit also fails after the read, something else keeps changing the file.
     return Correction("read", path, read.call) if read and all(one.ok for one in about) else None
 
 
@@ -491,7 +491,7 @@ FINDERS: Mapping[str, tuple[tuple[Finder, ...], tuple[Finder, ...]]] = {
     "edit_ambiguous": ((), (_other_arguments, _other_text)),
     "stale_read": ((), (_read_first,)),
 }
-"""What is compared for each kind. A kind that is missing has no exact answer."""
+"""The comparisons for each kind. A kind that is missing has no exact answer."""
 
 
 # ------------------------------------------------------------------------------------------------------ wrong words
@@ -500,7 +500,7 @@ _WORD = re.compile(r"[\w./-]{2,}")
 
 
 def quotes_wrong(text: str, failed: ToolCall | None, worked: ToolCall | None) -> bool:
-    """Tell whether a hint's text holds words of the failed call that the working call lacks.
+    """Return whether a hint's text holds words of the failed call that the working call lacks.
 
     Words are names, paths, options and whole values. A model copies what it reads, so a hint that quotes a wrong one
     makes the mistake likelier. Plain words of a longer text do not count: any sentence shares some with an edit.

@@ -113,7 +113,7 @@ def main_command(commands: Sequence[SimpleCommand]) -> SimpleCommand | None:
 
 
 def prints_files(commands: Sequence[SimpleCommand]) -> bool:
-    """Tell whether a shell line only prints other text, so that words like "error" in its output prove nothing."""
+    """Return whether a shell line only prints other text, so that "error" in its output proves nothing."""
     shown = [command for command in commands if command.program not in _SHELL_STATE]
     return all(
         command.program in _PRINTERS or (command.program == "git" and command.words[1:2] != ("commit",))
@@ -144,7 +144,7 @@ def _out(
 
 
 _L = r"(?m:^)"  # a line start
-_RUNS = "test check run"  # what may print a test report or compiler messages: run = a program we know nothing about
+_RUNS = "test check run"  # may print a test report or compiler messages (run: an unknown program)
 
 _TEST_REPORT = (
     _L
@@ -207,7 +207,7 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.git_object", "nonzero_empty", 0.85, r"(?:could not get object info|Not a valid object name|Needed a single revision)", purposes="probe"),
     _out("exit.git_fatal", "vcs_error", 0.93, _L + r"fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision|[Aa] branch named|'[^\n]{1,200}' (?:is already|already exists)|refusing to|couldn't find remote ref|invalid reference|[Nn]eed |[Nn]ot possible)", purposes="vcs hooked probe remote search"),
     _out("exit.git", "vcs_error", 0.9, _L + r"(?:fatal: |error: |hint: |nothing (?:added )?to commit|no changes added|Aborting|The following paths are ignored| ! \[rejected\])", purposes="vcs"),
-    # Other programs print "error: " too, so only git's own sentences count where a hook may have run.
+    # Other programs also print "error: ", so if a hook may have run, only git's own sentences count.
     _out("exit.git_own", "vcs_error", 0.9, _L + r"(?:fatal: |nothing (?:added )?to commit|no changes added|The following paths are ignored| ! \[rejected\]|error: (?:pathspec|src refspec|Your local changes|The following untracked|cannot (?:pull|rebase|lock)|Committing is not possible|you need to resolve|invalid |unknown ))", purposes="hooked"),
     _out("exit.git_hook", "compile_or_lint", 0.8, _L + r"(?:error: failed to push some refs|[^\n]{0,200}(?:[Ee]rror|ERROR|[Ff]ail(?:ed|ure)?)\b)", purposes="hooked"),
     _out("exit.dependency", "dependency_missing", 0.9, r"(?:ModuleNotFoundError: |ImportError: No module named|No module named \S+\s*$|Cannot find (?:module|package) '|ERR_MODULE_NOT_FOUND|no required module provides package|cannot find package|error while loading shared libraries|Could not find a version that satisfies|was not found in the pkg-config)"),
@@ -365,12 +365,12 @@ def complaint_rule_of(command: str, output: str) -> ErrorRule | None:
 
 
 def _may_prove(command: str, line: str) -> bool:
-    """Tell whether a line complains in the name of the shell or of a program that may be in the command."""
+    """Return whether a line is a complaint of the shell or of a program that may be in the command."""
     begun = _BEGUN.match(line)
     if not begun or not COMPLAINT.search(line) or ("no matches found" in line and "found: -" not in line):
         return False
     if "||" in command and "cd:" not in line and not command.rstrip().endswith("|| true"):
-        return False  # the line says itself what to do if this fails
+        return False  # the command line itself handles this failure
     return begun[1].rsplit("/", 1)[-1] in command or _BY_SHELL.fullmatch(line.rstrip()) is not None
 
 
@@ -406,7 +406,7 @@ _REPORTERS = _RUNNERS | {f"{name}.exe" for name in _RUNNERS}
 
 
 def hides_exit_code(command: str) -> bool:
-    """Tell whether a pipe into a filter or an `|| …` gives exit code 0 even if the command before it failed."""
+    """Return whether a pipe into a filter or an `|| …` hides the exit code of a failed command."""
     if not any(mark in command for mark in "|;\n"):
         return False
     commands = commands_in(command)

@@ -11,7 +11,7 @@ the third equal call. The model is to blame only if the tool's own message or th
 
 Neither counts if the wrong words are not the model's: the user, the system or a document that it read named them, or
 the file had the text of the edit when it was read.
-A failure without a proof is `unknown`. It remains an error, but nobody learns from it and no hint is written.
+A failure without a proof is `unknown`. It remains an error, but it is neither learned from nor hinted.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _same_call(one: Action, other: Action) -> bool:
 
 
 def _came_back(outcome: Action, site: ErrorSite | None) -> bool:
-    """Tell whether the call ended by itself: False if a person or the harness stopped it."""
+    """Return whether the call ended by itself: False if a person or the harness stopped it."""
     return outcome.content is not None and not (site and site.blame in ("user", "harness", "provider"))
 
 
@@ -101,7 +101,7 @@ class _Finder:
     def __init__(self, trace: Trace, flags: Mapping[int, ResultFlag], text_rules: bool) -> None:
         self.trace, self.flags, self.text_rules = trace, flags, text_rules
         self.actions = {step.action for step in trace.steps}
-        # Files for display may hold calls only; a call without a result says nothing there.
+        # Files for display may hold calls only; a missing result proves nothing there.
         self.has_results = any(step.results or _DISPLAY not in step.prefix_reason for step in trace.steps)
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
         self.repeats: dict[int, tuple[Action, int]] = {}  # action -> equal calls in a row
@@ -213,7 +213,7 @@ def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
 
 
 class Instructions:
-    """What others told the model in a session: users, the system, skills, and the documents that it read."""
+    """The text that the model was given in a session by users, the system, skills and documents."""
 
     def __init__(self, trace: Trace, actions: Actions) -> None:
         self.trace, self.actions = trace, actions
@@ -221,14 +221,14 @@ class Instructions:
         self.failed = {site.call_id for step in trace.steps for site in step.error_sites if site.call_id}
 
     def name(self, word: str, before: int) -> bool:
-        """Tell whether a message before an action names a word."""
+        """Return whether a message before an action names a word."""
         if self.texts is None:
             self.texts = list(self._read())
         whole = re.compile(rf"(?<![\w/.~-]){re.escape(word)}(?![\w/-]|\.\w)")
         return any(word in text and whole.search(text) for index, text in self.texts if index < before)
 
     def show(self, text: str, step: Step) -> bool:
-        """Tell whether one result in a prompt shows every line of a text, perhaps behind their numbers."""
+        """Return whether one result in a prompt shows every line of a text, perhaps behind their numbers."""
         lines = [f"{line.strip()}\n" for line in text.split("\n") if line.strip()][:MAX_LINES]
         read = (self.trace.messages[at] for start, stop in step.prompt for at in range(start, stop))
         # A failed edit quotes what it looked for.
@@ -244,7 +244,7 @@ class Instructions:
 
 
 def _is_document(call: ToolCall) -> bool:
-    """Tell whether a call is about a skill or a Markdown file."""
+    """Return whether a call is about a skill or a Markdown file."""
     values = call.arguments.values() if isinstance(call.arguments, Mapping) else (call.arguments,)
     return call.name.casefold() == "skill" or any(isinstance(text, str) and ".md" in text for text in values)
 
@@ -255,9 +255,9 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
     if site.blame not in ("model", "unknown") or context.call is None or context.step is None:
         return site.blame
     if site.blame == "unknown" and KINDS.get(site.kind) == "model":
-        return "unknown"  # the message leaves it open, and no later call can tell
+        return "unknown"  # the message leaves it open, and no later call can settle it
     if site.kind == "edit_no_match" and any(instructions.show(text, context.step) for text in missed_texts(context)):
-        return "unknown"  # the file had this text when the model read it: somebody changed it
+        return "unknown"  # the file had this text when the model read it, so it has changed since
     words = [word for word in complaint_of(context) if site.kind in NAMES and not _is_bare_name(word, site.kind)]
     cwd = instructions.trace.cwd.rstrip("/") + "/"
     spellings = {spelling for word in words for spelling in (word, word.removeprefix(cwd))}
@@ -268,11 +268,11 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
 
 
 def _is_of_a_tool(word: str, call: ToolCall) -> bool:
-    """Tell whether a word was for an installed program: one that is run by its path is the project's own."""
+    """Return whether a word was for an installed program; one that is run by its path is the project's."""
     programs = (one for one in Action(call, None).commands if "/" not in one.words[0])
     return any(word in part for one in programs for part in one.words[1:])
 
 
 def _is_bare_name(word: str, kind: str) -> bool:
-    """Tell whether a word is a file's name alone: the folder was for the model to find out."""
+    """Return whether a word is a bare file name, whose folder the model had to find out."""
     return kind == "path_not_found" and "/" not in word.strip("/")

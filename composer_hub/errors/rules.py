@@ -40,7 +40,7 @@ STATUSES: dict[str, str] = {
     "unexpected_arg": "schema_validation",
     # Qwen Code's errorType
     "invalid_tool_params": "schema_validation",
-    # what people, harnesses and providers do
+    # acts of people, harnesses and providers
     "rejected": "user_rejected",
     "user_reject": "user_rejected",
     "declined": "user_rejected",
@@ -69,7 +69,7 @@ STATUSES: dict[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ErrorRule:
-    """One way to tell an error: what the pattern must meet, where, and what it then is."""
+    """One way to recognize an error: a pattern, where it must match, and the kind and blame of a match."""
 
     rule_id: str
     kind: str
@@ -85,7 +85,7 @@ class ErrorRule:
     in_lines: bool = False  # no match needs two lines, so only lines with a mark are read
 
     def meets(self, text: str) -> bool:
-        """Tell whether the pattern is in a text."""
+        """Return whether the pattern is in a text."""
         if self.in_lines:
             text = "\n".join(("", *lines_with(self.marks, text)))
         return (not self.marks or any(mark in text for mark in self.marks)) and self.pattern.search(text) is not None
@@ -145,7 +145,7 @@ def _shell(
     return rule(rule_id, kind, pattern, confidence, families="shell", where=where, marks=marks)
 
 
-# What a person or the harness decided: no mistake of the call, so it is asked first.
+# Decisions of a person or the harness. They are not mistakes of the call, so these rules come first.
 _DECISIONS = (
     rule("user.declined_use", "user_rejected", r"The user doesn't want to (?:proceed with this tool use|take this action)", 0.99),
     rule("user.cancelled", "user_rejected", r"(?:[Uu]ser (?:cancell?ed|rejected|declined) (?:the (?:operation|action|command|tool)|MCP tool call)|Command was cancelled by user\b|Blocked by user\b)", 0.95),

@@ -152,7 +152,7 @@ def _rule_of_exception(rule: ErrorRule, outcome: Action, body: str) -> ErrorRule
     Any other exception may be what the program was run to show: it raised it itself, or the project did.
     """
     if not outcome.commands:
-        return rule  # a tool of its own form, such as a cell of a notebook: its text is the call
+        return rule  # a tool other than the shell, such as a notebook cell: its text is the call
     run = [one for one in outcome.commands if _INTERPRETER.fullmatch(one.program)]
     if not any(not one.words[1:] or _INLINE_OPTIONS & set(one.words[1:]) for one in run):
         return _ANSWER if run else _FOREIGN
@@ -236,7 +236,7 @@ def _kind_of_status(status: str) -> str:
 
 
 def _arguments_broke(call: ToolCall) -> bool:
-    """Tell whether the arguments look like JSON but do not parse."""
+    """Return whether the arguments look like JSON but do not parse."""
     text = call.arguments
     if not isinstance(text, str) or not text.lstrip().startswith(("{", "[")):
         return False
