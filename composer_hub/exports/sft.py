@@ -26,7 +26,7 @@ NOT_LEARNED = ("model", "provider")
 
 
 class SftError(exits.UsageError):
-    """A tokenizer or chat template that cannot show where a turn begins."""
+    """A tokenizer or chat template that does not mark the beginning of a turn."""
 
 
 class Tokenizer(Protocol):
@@ -175,7 +175,7 @@ def _render(tokenizer: Tokenizer, messages: Sequence[Any], tools: Sequence[Any],
 def _span(
     tokenizer: Tokenizer, text: str, messages: Sequence[Mapping[str, Any]], tools: Sequence[Any], at: int
 ) -> tuple[int, int]:
-    """Return where a turn's own tokens are: behind the header of the assistant, with the end mark."""
+    """Return the range of a turn's own tokens: after the assistant's header, with the end mark."""
     before = _render(tokenizer, messages[:at], tools, opened=True)
     if not text.startswith(before):
         raise SftError(
