@@ -162,7 +162,7 @@ def _turns(trace: Trace) -> Iterator[_Turn]:
 
 
 def _words(trace: Trace, step: Step) -> str:
-    """Return what a step says and calls, as it is shown to the model."""
+    """Return the text and calls of a step, as they are shown to the model."""
     return action_text(trace.messages[step.action])
 
 

@@ -220,7 +220,7 @@ class Judge(CachedModel):
         return Hint(text, "judge", f"{self.model}@{self.digest}", self.version, kind=site.kind, call_id=site.call_id)
 
     def _object_in(self, text: str) -> str:
-        """Return the JSON object of an answer, "" if there is none; an empty one is an answer, too."""
+        """Return the JSON object of an answer, or "" without one; an empty object is also an answer."""
         start, end = text.find("{"), text.rfind("}")
         try:
             found = json.loads(text[start : end + 1]) if 0 <= start < end else None

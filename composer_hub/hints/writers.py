@@ -1,10 +1,11 @@
 """Hints: a `Trace` with error sites in, the same trace with `Step.hints` out.
 
-A hint is a short text that would have helped if the model had read it before the step. It says what is right and never
-quotes what is wrong, because the hinted model is the teacher and copies what it reads. Writers are in an ordered tuple,
-and the first that has a hint wins: hindsight (what worked later), then the environment's own offer. Opt-in are the
-environment's complaint, the user's words at a rejection, and a `Judge` model. A writer is a function
-`SiteContext -> Hint | None`; `write_hint` drops a hint that quotes the mistake, whoever wrote it.
+A hint is a short text that would have helped if the model had read it before the step. It gives the right
+words and never quotes the wrong ones, because the hinted model is the teacher and copies what it reads.
+Writers are in an ordered tuple, and the first that has a hint wins: hindsight (what worked later), then the
+environment's own offer. Opt-in are the environment's complaint, the user's words at a rejection, and a
+`Judge` model. A writer is a function `SiteContext -> Hint | None`; `write_hint` drops a hint of any writer
+that quotes the mistake.
 """
 
 from __future__ import annotations
@@ -189,7 +190,7 @@ _USER_WORDS = (
 
 
 def words_at_rejection(context: SiteContext) -> str:
-    """Return what the user said when a call was rejected, or else the next prompt."""
+    """Return the user's words at a rejected call, or else the next prompt."""
     found = (match[1] for pattern in _USER_WORDS if (match := pattern.search(context.site.message)))
     return next(found, "") or context.user_words
 
