@@ -235,8 +235,8 @@ class HubDestination:
             except httpx.TransportError as error:
                 # Only the answer may be lost, not the commit, so read the head again before a second attempt.
                 raise Moved(maybe_by_us=True) from error
-            # The client leaves out files that the head has already. If it has all, there is no commit, and the head may
-            # be somebody else's.
+            # The client leaves out files that the head already has. If it has all of them, nothing is
+            # committed, and the head may be another client's.
             if revision != parent and not any(getattr(one, "_is_committed", True) for one in operations):
                 raise Moved(maybe_by_us=num_tries > 1)
             return revision

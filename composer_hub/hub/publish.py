@@ -191,7 +191,7 @@ def _publish(
             note = _visibility_note(destination, repo, options)
             healed = head.heal(destination)
             if draft is None or head.holds(built, draft.card):
-                # Whoever did not make the commit has published nothing, although it may have been first with the tag.
+                # Without its own commit this process has published nothing, even if it set the tag first.
                 if lost is None or head.version != lost.version or head.revision is None:
                     head.nothing(f"Its tag was missing and is there now. {note}" if healed else note)
                 return Published(repo, lost.version.tag, head.revision, destination.address, lost.rows, note=note)

@@ -1,9 +1,9 @@
 """The files of verdicts in a dataset, and who sent them: as the Hub recorded it, never as a file claims.
 
 Anyone may open a pull request with a file under `verdicts/ada/`, and the commit of its merge has the owner as
-author. So a file is the decision of the account that opened the pull request which brought it to main; without one,
-of the only author of its commit. A file that disagrees counts for nobody, and neither does one whose sender the Hub
-does not name.
+author. So a file is the decision of the account that opened the pull request which brought it to main;
+without one, of the only author of its commit. A file that names another account is ignored, and so is a file
+whose sender the Hub does not name.
 
 The Space has this file as well (`space/inspector/reviews.py` is a link to it), so it imports nothing of the package.
 """
@@ -56,7 +56,7 @@ def is_review(path: str) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class ReviewFile:
-    """A file of verdicts: who sent it, when, and why it counts for nobody if `refusal` is set."""
+    """A file of verdicts: its sender and time, and in `refusal` why it is ignored, if it is."""
 
     path: str
     revision: str  # the commit that brought it; "" if that is not known
@@ -83,7 +83,7 @@ class ReviewFile:
 
 @dataclass(frozen=True, slots=True)
 class PullRequest:
-    """What a pull request proves: the authors of it and of its commits, and the commits that it brought."""
+    """The record of a pull request: its author, the authors of its commits, and the commits it brought."""
 
     num: int
     authors: tuple[str, ...]  # who opened it, then others who committed to it

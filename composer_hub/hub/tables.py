@@ -312,8 +312,8 @@ def _shards(
 ) -> Iterator[Iterator[tuple[int, dict[str, Any]]]]:
     """Cut the rows into full shards; an empty table has one empty shard.
 
-    From half of the rows of a full shard on, an id decides where it ends: a row that a later version adds changes the
-    shard that it is in, and the shards behind it keep their content, so that they are not uploaded again.
+    Once a shard is half full, a row's id decides whether the shard ends there. So a row that a later version
+    adds changes only its own shard: the shards behind it keep their content and are not uploaded again.
     """
     ahead, cut = next(rows, None), max(1, shard_rows // 16)
 
@@ -373,7 +373,7 @@ class RowWriter:
 
     def add(self, row: Mapping[str, Any], num_bytes: int = 0) -> None:
         """Write a row; with its size as JSON, few large ones are held at once."""
-        # A full group is written before the next row, when nobody holds the rows that are in it.
+        # A full group is written before the next row, when its rows are no longer referenced elsewhere.
         if self.is_full:
             self._flush()
         self.pending.append(row)

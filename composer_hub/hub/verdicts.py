@@ -1,6 +1,6 @@
 """Reviewers' verdicts in the repository of a version: rows of its files out, each by the account that sent it.
 
-What a verdict is on and what follows from it is known to the stage that made the rows (`pairs/verdicts.py`,
+The stage that made the rows knows the subject of a verdict and its consequences (`pairs/verdicts.py`,
 `ingest/verdicts.py`).
 """
 
@@ -56,8 +56,8 @@ def read_verdicts(path: Path, target: str, make: Callable[[Mapping[str, Any]], V
 def merged_verdicts(source: Version, read: Callable[[Path], Iterable[V]]) -> tuple[list[V], list[ReviewFile]]:
     """Return the verdicts that were merged into the dataset of a version, and the files that were refused.
 
-    They are those at the head of its main branch. A verdict is by the account that sent its file, and as old as the
-    Hub says; a file that names another reviewer is refused.
+    They are those at the head of its main branch. The Hub's record of a file gives a verdict its reviewer and
+    its date; a file that names another reviewer is refused.
     """
     where, repo = source.destination, source.repo
     head = where.resolve(repo, "main") or source.revision
