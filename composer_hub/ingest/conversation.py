@@ -163,7 +163,7 @@ class Conversation:
             self._waiting[call.call_id] = draft.action
 
     def _misses_result(self, read: Ranges) -> bool:
-        """Tell whether a call in these messages has no result: the file lacks the text that the model read instead."""
+        """Return whether a call in these messages lacks the result that the model read."""
         return any(start <= action < stop for action in self._waiting.values() for start, stop in read)
 
     def _result(self, draft: StepDraft, message: Message, flag: ResultFlag | None) -> int:

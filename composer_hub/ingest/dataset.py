@@ -63,7 +63,8 @@ MAX_TASK_CHARS, MAX_TURN_CHARS = 1_000, 160
 def turns_of(trace: Mapping[str, Any]) -> list[tuple[int, str]]:
     """Return the beginning of each message of the user in a row, after the index of the step that follows it.
 
-    The first ones stand in the index of a trace set: the messages of a long session are too much to read for a page.
+    The index of a trace set holds the first ones, because the messages of a long session are too large to
+    read for one page.
     """
     actions = sorted((step["action"], step["index"]) for step in trace["steps"])
     turns: list[tuple[int, str]] = []

@@ -175,7 +175,7 @@ def shallow_text(value: Any) -> str:
 
 
 def is_within(value: Any, depth: int) -> bool:
-    """Tell whether a value is nested at most this deep."""
+    """Return whether a value is nested at most this deep."""
     if not isinstance(value, (dict, list)):
         return True
     for item in value.values() if isinstance(value, dict) else value:

@@ -78,7 +78,7 @@ def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> It
         provenance.setdefault("file_digest", report.digest)  # a published trace names the file it was first read from
         license = session.trace.license or job.origin.license or job.options.license
         trace = dataclasses.replace(session.trace, provenance=provenance, license=license)
-        # Where steps have keys, these tell copies; a digest is for formats without.
+        # Step keys identify copies; a digest is only for formats without keys.
         digest = "" if any(session.keys) else stable_id("content", trace.messages)
         keys = tuple(_short(key) if key else "" for key in session.keys)
         thoughts = tuple(dataclasses.replace(one, key=_short(one.key)) for one in session.thoughts)

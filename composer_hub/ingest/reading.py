@@ -197,7 +197,7 @@ class _Kept:
 
 
 def _still_holds(path: Path, stat: tuple[int, ...], known: Mapping[str, Any]) -> bool:
-    """Tell whether a file has the content of the last run; one of the same size and time is not read again."""
+    """Return whether a file is unchanged since the last run; with equal size and time it is not read."""
     return bool(stat) and (list(stat) == list(known.get("stat", ())) or digest_of(path) == known["digest"])
 
 

@@ -367,7 +367,7 @@ class Ingested:
 
     @property
     def _nothing_new(self) -> bool:
-        """True if the version before has exactly the traces of this one, so that nobody need read it."""
+        """Return whether the previous version has exactly these traces and need not be read."""
         before = self._before is not None and not self.options.fresh and self._lacks_earlier
         return before and self._memory_holds and not self._new_ids and not self._ids_of_changed_files()
 

@@ -25,7 +25,7 @@ class SessionSource:
     name: str
     sniff: Callable[[bytes, Path], bool]
     read: Read
-    is_stream: Callable[[bytes], bool]  # whether a head is that of a printed stream, which says less than the session
+    is_stream: Callable[[bytes], bool]  # whether a head begins a printed stream, which holds less
 
 
 def _source(harness: Harness) -> SessionSource:

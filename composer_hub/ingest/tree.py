@@ -170,7 +170,7 @@ class _Builder:
         self.walks: dict[str, _Walk] = {}
         self.latest = _Walk()  # to the node before, if a compaction does not name the node that it follows
         self.met: set[str] = set()  # turns whose first piece has been walked to
-        self.read: dict[str, tuple[Ranges, tuple[str, ...]]] = {}  # what each target had read, and why not exactly
+        self.read: dict[str, tuple[Ranges, tuple[str, ...]]] = {}  # target -> prompt, and why it is not exact
 
     def build(self) -> Session | None:
         for node in self.nodes:

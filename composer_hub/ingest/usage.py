@@ -78,7 +78,7 @@ class _Pair:
 def checked(
     pool: Sequence[Message], steps: Sequence[Step], usages: Sequence[Usage]
 ) -> tuple[list[Step], dict[str, int]]:
-    """Return the steps with `context_shrank` where it holds, and the audit of the others; empty without usage."""
+    """Return the steps with `context_shrank` set if it holds, and an audit of the others (or {})."""
     if not any(usage.context for usage in usages):
         return list(steps), {}
     parents = _parents(steps)
@@ -164,7 +164,7 @@ def _thinking(action: Message, step: Step, usage: Usage) -> int:
 
 
 def _holds(prompt: Ranges, earlier: Ranges) -> bool:
-    """Tell whether a prompt has every message of an earlier one."""
+    """Return whether a prompt has every message of an earlier one."""
     return all(any(start <= first and last <= stop for start, stop in prompt) for first, last in earlier)
 
 

@@ -25,7 +25,7 @@ from composer_hub.records import ErrorSite, Hint, Step, Trace
 
 VERDICTS = ("good_hint", "bad_hint", "edit_hint", "wrong_blame")
 WRITER = "reviewer"  # of a hint that a verdict corrected
-UNKNOWN = "unknown"  # whose fault it was, if a reviewer only said that it was not the model's
+UNKNOWN = "unknown"  # the blame, if a reviewer decided only that it was not the model's
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def _verdict_of(row: Mapping[str, Any]) -> HintVerdict:
 
 @dataclass(frozen=True)
 class Review:
-    """What reviewers decided, by site: one verdict, or None where they disagree."""
+    """The reviewers' decisions by site: one verdict, or None if they disagree."""
 
     decisions: Mapping[str, HintVerdict | None]
     counts: Counter[str]

@@ -1,4 +1,4 @@
-"""What the `attachment` records of Claude Code put in front of the model: their text, or nothing for telemetry.
+"""Read the `attachment` records of Claude Code: the text that the model got, or nothing for telemetry.
 
 The file holds the attachment's data, not the words it was sent with: the frame around the text is our own.
 """

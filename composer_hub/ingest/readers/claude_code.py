@@ -102,7 +102,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
 
 
 class _File:
-    """What is collected from one file before its trees can be walked."""
+    """The records of one file, collected before its trees can be walked."""
 
     def __init__(self, path: Path, report: FileReport) -> None:
         self.path, self.report = path, report

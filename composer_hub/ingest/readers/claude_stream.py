@@ -31,7 +31,7 @@ def is_first(record: dict[str, Any]) -> bool:
 
 
 class ClaudeStream:
-    """Where the next record of each conversation in the stream belongs."""
+    """The place of the next record of each conversation in the stream."""
 
     def __init__(self) -> None:
         self.is_open = False

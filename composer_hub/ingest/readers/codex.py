@@ -2,7 +2,7 @@
 
 A rollout is a line of response items, which are the items of the model's input, between events for the screen. It has
 no message ids: an API message is a run of assistant items up to a token count or an answer. `compacted` records hold
-the history that replaces everything before them. A roll-back makes a branch.
+the history that replaces everything before them. A rollback makes a branch.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ EVENTS = {
     "patch_apply_begin", "mcp_tool_call_begin",
 }  # fmt: skip
 CONTEXT_PREFIXES = ("<", "# AGENTS.md", "# Context from my IDE")
-"""How user items that no person typed begin; a roll-back counts the others."""
+"""How user items that no person typed begin; a rollback counts the others."""
 
 NOT_RECORDED = "[done by the provider; the result is not recorded]"
 
@@ -211,7 +211,7 @@ class _Rollout:
         self._close()
         before = self._last() if self.context is None else self.context
         if is_prompt:
-            # A roll-back also removes the context before a prompt, except for the session's first.
+            # A rollback also removes the context before a prompt, except for the session's first.
             self.prompts.append(before if self.prompts else self._last())
         if text:
             node = Node(self._id(), messages=(Message("user", text),))

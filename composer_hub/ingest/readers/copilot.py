@@ -94,7 +94,7 @@ class _Thread:
     system: int = -1
     places: dict[str, int] = field(default_factory=dict)  # event -> the first message at or after it
     cut: int = 0  # messages before this one are gone from the context
-    compacting: int = -1  # where a compaction began
+    compacting: int = -1  # the message at which a compaction began
     skills: list[tuple[int, str]] = field(default_factory=list)  # messages at an invocation, and the skill's text
 
 

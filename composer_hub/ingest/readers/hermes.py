@@ -94,7 +94,7 @@ def any_compacted(row: dict[str, Any]) -> bool:
 def _take(talk: Conversation, message: dict[str, Any], report: FileReport, *, main: bool) -> None:
     role, text = text_at(message, "role"), content_text(message.get("content"))
     if text_at(message, "api_content") not in ("", text):
-        talk.note(TRANSFORMED)  # what was sent differs from what is shown
+        talk.note(TRANSFORMED)  # the text sent differs from the text shown
     if role in ("user", "system"):
         talk.say(Message(role, text))
     elif role == "assistant":

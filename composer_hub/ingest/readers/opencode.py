@@ -2,9 +2,9 @@
 
 In: a database, the document of `opencode export`, a file `storage/session/<project>/<session>.json` with its messages
 and parts in the folders beside it, or the output of `opencode run --format json`. Out: its sessions. An assistant
-message is one model call; a tool part is a call with its result. After a compaction the model reads its summary and
-what follows. OpenCode may then also shorten old outputs in the prompt, so these prompts are not exact. A stream lacks
-what the user typed.
+message is one model call; a tool part is a call with its result. After a compaction the model reads its
+summary and the later messages. OpenCode may then also shorten old outputs in the prompt, so these prompts are
+not exact. A stream lacks the user's prompts.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ ENTRIES = {
 }  # fmt: skip
 ENDED_BADLY = {"aborted": "interrupted", "error": "provider_error"}
 
-# What Pi itself writes around a summary: the prompt is exact only with the same words.
+# Pi's own words around a summary: the prompt is exact only with the same words.
 COMPACTED = ("The conversation history before this point was compacted into the following summary:", "\n</summary>")
 BRANCH = ("The following is a summary of a branch that this conversation came back from:", "</summary>")
 
