@@ -106,7 +106,7 @@ def hinted_grpo(limits: Mapping[str, Any], renderer: Any = None) -> Any:
 
 
 def rollout_of(branch: Any, decode: Callable[[Sequence[int]], str]) -> Rollout:
-    """Return a branch of a verifiers trace as a rollout: the prompt ends where the first token was sampled."""
+    """Return a branch of a verifiers trace as a rollout, whose prompt ends before the first sampled token."""
     ids, mask = branch.token_ids, branch.sampled_mask
     first = mask.index(True) if True in mask else len(ids)
     chat = chat_of([node.message for node in branch.nodes])

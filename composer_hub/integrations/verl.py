@@ -8,7 +8,7 @@ A batch needs these columns, one entry per row (an agent loop puts them into `ex
 
 - `hint_mask`: 1 on response tokens whose teacher has read a hint, for the hint channel;
 - `pair_id` ("" or -1 on rollouts), `pair_is_chosen`, `pair_ref_logp`: for the replay channel;
-- `<name>_mask` for each term of one's own (`channels.term_columns` makes it).
+- `<name>_mask` for each custom term (`channels.term_columns` makes it).
 """
 
 from __future__ import annotations
