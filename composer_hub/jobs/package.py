@@ -17,7 +17,7 @@ from composer_hub.hub import HubDestination
 from composer_hub.jobs.inputs import MOUNT, digest
 
 EXTRAS = "[train,report]"
-_BUILDS = ("hatchling", "hatch_fancy_pypi_readme")  # what pyproject.toml builds with
+_BUILDS = ("hatchling", "hatch_fancy_pypi_readme")  # build requirements of pyproject.toml
 
 
 def find_package(where: HubDestination, package: str, named: str = EXTRAS) -> tuple[str, dict[str, bytes]]:

@@ -1,7 +1,8 @@
 """A training run on rented machines, read from the Hub: its request, its jobs and its last checkpoint.
 
-State is kept where it arises. The private bucket of a run holds `run.json` (the request), one claim per job, the exit
-codes that jobs write, and the checkpoints. The Hub finds a job by its labels `composer-run` and `composer-job`.
+State is kept at its source. The private bucket of a run holds `run.json` (the request), one claim
+per job, the exit codes that jobs write, and the checkpoints. The Hub finds a job by its labels `composer-run`
+and `composer-job`.
 """
 
 from __future__ import annotations
