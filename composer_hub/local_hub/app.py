@@ -99,7 +99,7 @@ class App:
         try:
             await response(scope, receive, send)
         except (LocalHubError, OSError, asyncio.CancelledError) as error:
-            # The head is sent, so only a broken connection can tell the client.
+            # The head is already sent, so only a broken connection can signal the error.
             log.error("%s broke off: %s", request.url.path, error)
 
     async def answer(self, request: Request) -> Response:

@@ -194,7 +194,7 @@ def apply_batch(
 ) -> list[dict[str, str]]:
     """Apply operations in order, in one transaction; return path and reason of those that could not be applied.
 
-    `area` is where the caller's uploads to the bucket are.
+    `area` names the caller's uploads to the bucket.
     """
     failed: list[dict[str, str]] = []
     with store.write() as db:

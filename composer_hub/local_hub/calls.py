@@ -185,7 +185,7 @@ class Call:
         """Return the one answer for what is not there and for what the caller may not see."""
         if self.user is None:
             return ApiError(401, f"Repository not found: {what}. If it is private, send a token.", "RepoNotFound")
-        # Exactly the Hub's words if the address names it: clients add a message that says more than their own.
+        # If the address names it, exactly the Hub's words: clients append any longer message to their own.
         message = "Repository not found" if is_in_path else f"Repository not found: {what}"
         return ApiError(404, message, "RepoNotFound", body={"repository": what})
 

@@ -1,4 +1,4 @@
-"""Characters that nobody sees: text of others in, the same text with each of them named out.
+"""Invisible characters: untrusted text in, the same text with each of them named out.
 
 A line can hold words that a person does not see and an agent reads, and one character can turn the order of the rest.
 `visible` shows them where text is shown: on pages, on a terminal, in a log. What is published is never changed.

@@ -33,7 +33,7 @@ class Damage:
 
 @dataclass
 class FolderCheck:
-    """What was looked at, what is wrong with it, and the objects whose bytes are not those of their name."""
+    """The result of a check: counts, problems, and the objects whose bytes do not match their name."""
 
     num_repos: int = 0
     num_buckets: int = 0
@@ -98,7 +98,7 @@ def _digest(path: Path, num_digits: int) -> str:
 
 
 def _is_right_pack(store: Store, path: Path, blob: str) -> bool:
-    """Return whether the chunks of a pack are where the database has them, if the blob is a pack."""
+    """Return whether a blob is not a pack, or a pack with its chunks at the offsets in the database."""
     row = store.read().execute("select offsets, lengths from packs where blob=?", (blob,)).fetchone()
     if row is None:
         return True

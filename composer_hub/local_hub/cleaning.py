@@ -31,7 +31,7 @@ _SIDE_ROOTS = "select repo, base from discussions union select repo, merged_as f
 
 @dataclass
 class Freed:
-    """What was removed, and the number of uploads that stay only because they are recent."""
+    """Counts of what was removed, and of uploads that stay only because they are recent."""
 
     num_commits: int = 0
     num_objects: int = 0
@@ -111,7 +111,7 @@ def _clean_commits(db: sqlite3.Connection) -> int:
 def _clean_rows(store: Store, db: sqlite3.Connection, names: _Names, cutoff: str, freed: Freed) -> dict[str, set[int]]:
     """Delete the rows of uploads that were not used, of files that are not named, and of small files.
 
-    Return the chunks that no file names, by their packs, if nobody may still name them.
+    Return the chunks that no file names and no client may still name, by their packs.
     """
     holders = {f"repo-{number}" for (number,) in db.execute("select id from repos")}
     holders |= {f"bucket-{number}" for (number,) in db.execute("select id from buckets")}
@@ -184,13 +184,13 @@ def _pack_again(store: Store, blob: str, freed: Freed) -> None:
     with contextlib.suppress(FileNotFoundError), store.blobs.writer() as writer:
         old, data = store.chunks.pack(store.read(), blob), store.blobs.path(blob).read_bytes()
         if hashlib.sha256(data).hexdigest() != blob:
-            return  # damaged, which `check` must be able to tell
+            return  # damaged: `check` must still be able to report it
         for number, (start, stop) in enumerate(itertools.pairwise(old.offsets)):
             writer.write(HOLE if number in before else data[start:stop])
         with store.write() as db:
             is_known = db.execute("select 1 from xorbs where blob=? limit 1", (blob,)).fetchone()
             if is_known or _unused_chunks(store, db, blob).get(blob) != before:
-                return  # somebody uploads to it; the next time may do
+                return  # a client uploads to it; the next run may succeed
             write_pack(db, writer.sha256, old.without(before))
             for named, at in store.chunks.files_in(db, blob):
                 packs = [(xorb, writer.sha256 if one == blob else one) for xorb, one in named.packs]

@@ -1,7 +1,8 @@
 """Discussions and pull requests: readers of a repository may comment and propose changes, and its writers may merge.
 
-A pull request is a discussion with its own ref, `refs/pr/N`, and the commit of main where it was opened. Merging
-is by whole files: a file changed differently on both sides is a conflict (409); one commit on main carries the rest.
+A pull request is a discussion with its own ref, `refs/pr/N`, and the commit of main at its opening. Merging
+is by whole files: a file changed differently on both sides is a conflict (409); one commit on main carries
+the rest.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """One sqlite file under a folder: one writer at a time, a reader for each thread, and what the folder is known by.
 
 Readers never wait for the writer. Writers wait for those of this process and of others, but not forever: then they are
-`DatabaseBusy`. What a transaction wrote outlives this process when its block ends.
+`DatabaseBusy`. The writes of a transaction outlive this process once its block ends.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ Sink = Callable[[memoryview], None]
 
 
 class BodySocket:
-    """Where the rest of one request's body comes in."""
+    """The socket that receives the rest of one request's body."""
 
     def __init__(self, transport: asyncio.Transport, threads: anyio.CapacityLimiter) -> None:
         self._transport, self._threads = transport, threads
@@ -45,8 +45,8 @@ class BodySocket:
     async def read(self, length: int, sink: Sink) -> None:
         """Pass the next bytes to `sink`, in a thread.
 
-        Call it when `receive` has just returned a part of the body, without an `await` between. If the client leaves
-        or stalls, the next `receive` says so.
+        Call it when `receive` has just returned a part of the body, without an `await` between. If the client
+        leaves or stalls, the next `receive` reports it.
         """
         self.was_read = True
         self._transport.pause_reading()
@@ -65,7 +65,7 @@ class BodySocket:
 
 
 def body_socket(scope: Mapping[str, Any]) -> BodySocket | None:
-    """Return where the body of a request comes in, if its server can tell."""
+    """Return the socket that receives a request's body, or None if the server does not expose it."""
     return (scope.get("extensions") or {}).get(_EXTENSION)
 
 

@@ -103,7 +103,7 @@ def _found(call: Call) -> tuple[Repo, TreeEntry, dict[str, str]]:
 
 
 async def plan_upload(call: Call) -> Response:
-    """Say for each file which way it goes up, whether it is ignored, and what the branch holds now."""
+    """Return for each file how to upload it, whether it is ignored, and what the branch holds now."""
     repo = call.repo(write="create_pr" not in call.query and not call.args["rev"].startswith("refs/pr/"))
     call.need_user(write=True)
     return call.json(await call.in_thread(_plans, call, repo, await call.json_body()))

@@ -29,7 +29,7 @@ async def batch(call: Call) -> Response:
     body = await call.json_body()
     is_upload = body.get("operation") == "upload"
     if is_upload:
-        # Whoever may read may propose a pull request, and its large files go up before it is opened.
+        # Anyone who may read may propose a pull request, and its large files go up before it is opened.
         call.need_user(write=True)
     objects = body.get("objects")
     if not isinstance(objects, list) or len(objects) > _MAX_OBJECTS or not all(map(_is_object, objects)):

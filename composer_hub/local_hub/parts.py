@@ -24,7 +24,7 @@ ROUTES: tuple[Route, ...] = (
 SCHEMAS: tuple[str, ...] = (community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
 
 AT_START: tuple[Callable[[Store], None], ...] = (jobs.end_all,)
-"""What a server does with the folder of an earlier one."""
+"""How a server treats the folder of an earlier one."""
 
 OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
 """Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""

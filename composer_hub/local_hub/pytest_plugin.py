@@ -52,7 +52,7 @@ class EmbeddedHub:
         return self.thread.env(self.token)
 
     def api(self, token: str | bool | None = None, **options: Any) -> HfApi:
-        """Return a stock client of this user, of another token, or with False of nobody."""
+        """Return a stock client of this user, of another token, or (False) without a token."""
         from huggingface_hub import HfApi
 
         return HfApi(endpoint=self.endpoint, token=self.token if token is None else token, **options)

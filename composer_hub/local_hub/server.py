@@ -137,7 +137,7 @@ def serve(
 
 
 def _keep_freed_memory() -> None:
-    """Tell glibc to reuse the buffers of uploads: giving each back to the system costs more than all the rest."""
+    """Make glibc reuse upload buffers; returning each one to the system costs more than all the rest."""
     import ctypes
 
     with contextlib.suppress(OSError, AttributeError):

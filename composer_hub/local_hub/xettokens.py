@@ -1,4 +1,4 @@
-"""Who may reach which chunks: addresses and signed tokens of the chunk store.
+"""Access to chunks: addresses and signed tokens of the chunk store.
 
 A token names a holder, for reading, or a user's area of it, for uploads. An address names the same, and the generation
 of an area. Clients send no token with the addresses of packed chunks, so these are signed, each for chunks of one file.
@@ -31,7 +31,7 @@ async def grant(call: Call, holder: str, *, write: bool) -> Response:
 
 
 def area_of(holder: str, user: str) -> str:
-    """Return where a user's uploads to a holder go; uploads of one user are not known to another."""
+    """Return the area of a user's uploads to a holder; uploads of one user are not known to another."""
     return f"{holder}-{user.encode().hex()}"
 
 

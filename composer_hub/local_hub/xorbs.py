@@ -32,7 +32,7 @@ class Malformed(LocalHubError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """Where the chunks of a xorb lie: chunk `i` is the bytes from `offsets[i]` to `offsets[i + 1]`."""
+    """The layout of a xorb: chunk `i` is the bytes from `offsets[i]` to `offsets[i + 1]`."""
 
     offsets: list[int]
     lengths: list[int]
