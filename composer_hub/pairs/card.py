@@ -72,7 +72,7 @@ def materials(
 
 
 def judge_text(num_judged: int, num_pairs: int, drops: Mapping[str, int], poll: Poll | None) -> str:
-    """Describe what the judge said about the would-be pairs."""
+    """Describe the judge's answers about the would-be pairs."""
     refused = {same: drops.get(f"judged_{same}", 0) for same in FORBIDDING}
     if not (num_judged or any(refused.values())):
         return "No judge was asked whether both actions of a pair have the same effect: `judged` is false."

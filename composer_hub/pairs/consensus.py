@@ -53,7 +53,7 @@ def parts(voted: Iterable[tuple[Trace, Sequence[Vote]]], policy: Policy, options
 def pairs_from(
     cast_ballots: Sequence[Ballot], policy: Policy, options: PairOptions
 ) -> tuple[dict[bytes, Pair], Counter[str]]:
-    """Return the pairs of one trace's ballots by the key of their content, so that copies can be told."""
+    """Return the pairs of one trace's ballots by the key of their content, which identifies copies."""
     pairs: dict[bytes, Pair] = {}
     drops: Counter[str] = Counter()
     if not cast_ballots:
@@ -99,7 +99,7 @@ def pairs_from(
 
 def did_later(step: Step, chosen: NormalForm, later: Iterable[NormalForm], policy: Policy) -> bool:
     """Return whether the student takes the chosen action soon, and did nothing wrong at this step."""
-    # After a failure of its own, the student's later action is a repair, not a matter of order.
+    # After the student's own failure, its later action is a repair, not a matter of order.
     was_wrong = any(site.blame == "model" for site in step.error_sites)
     return not was_wrong and any(policy.veto(form, chosen) for form in later if form.calls)
 
@@ -157,9 +157,9 @@ def _mean_prices(casts: Iterable[Cast]) -> dict[str, float]:
 
 
 def _preferred(winners: Sequence[Cast], prices: Mapping[str, float], ballot: Ballot) -> tuple[Cast, Ruling]:
-    """Return the answer to prefer and what the judge says about it: the one that it was asked about, else the medoid.
+    """Return the answer to prefer and its ruling: the answer that was judged, else the medoid.
 
-    Prices change as a run continues, and with them the medoid. A paid ruling is never lost by that.
+    Prices change as a run continues, and the medoid with them. This way a paid ruling is never lost.
     """
     subjects = [subject_of(cast.action) for cast in winners]
     judged = [at for at, subject in enumerate(subjects) if subject in ballot.rulings]

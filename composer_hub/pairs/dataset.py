@@ -87,7 +87,7 @@ def draft(
             )
             if made.policy
             else f"{OWN_REPAIRS} {window_text(made)}",
-            "report": report_markdown(metrics, drops=False),  # The card has a section of its own for them.
+            "report": report_markdown(metrics, drops=False),  # The card has a separate section for them.
         },
         pictures=pictures,
     )

@@ -1,4 +1,4 @@
-"""What an action depends on, and where a prompt shows it.
+"""Find what an action depends on, and whether a prompt shows it.
 
 In: a message with calls, and texts. Out: `needs_of` lists the texts that an action replaces and the files that it
 names, `names_of` the other names, paths and values in it, and `Need.span` finds one in a text. Any prompt must show
@@ -25,7 +25,7 @@ from composer_hub.records import Message, ToolCall, strings_in
 
 # Before a line of a listing or of a patch: `  12→def f():`, `12:def f():`, `+def f():`.
 _MARK = re.compile(r"\s*\d+\s?[→\t:|-]\s?|\+")
-_FILE_WORD = re.compile(r"[\w.@~+/-]*[\w@+-]\.[A-Za-z]\w{0,7}")  # folders and branches are not told apart
+_FILE_WORD = re.compile(r"[\w.@~+/-]*[\w@+-]\.[A-Za-z]\w{0,7}")  # folders and branches look alike
 _WORD = re.compile(r"\w[\w-]+\w")
 _NAME = re.compile(r"\d|_|[a-z][A-Z]")  # in `MAX_AGE`, `isStale`, `u64`, `2554`; not in words of a language
 _ROOTED = re.compile(r"(?<![\w.])(?:[A-Za-z]:)?(?:[/\\][\w.@+-]+){2,}")  # /repo/src, C:\repo\src; not ./src
@@ -41,7 +41,7 @@ class Need:
     is_word: bool = False
 
     def span(self, text: str) -> tuple[int, int] | None:
-        """Return where a text shows it last, None if it does not."""
+        """Return the span of its last occurrence in a text, None if there is none."""
         if not all(line in text for line in self.lines):
             return None  # which spares most texts the work below
         if self.is_word:
@@ -129,7 +129,7 @@ def _in_shell(command: str) -> Iterator[Need]:
 
 
 def _names(path: str) -> Iterator[Need]:
-    """Yield the name of a file, and of an absolute path also the folders, which nobody can guess."""
+    """Yield the name of a file, and of an absolute path also the folders, which cannot be guessed."""
     *folders, name = re.split(r"[/\\]", path.rstrip("/\\"))
     for part in [*folders, name] if _ROOTED.match(path) else [name]:
         if re.search(r"\w", part):

@@ -1,7 +1,7 @@
 """Verdicts of the tests: executions of pairs in, the next version of the pair set out.
 
-The verdicts are the config `executed`. The pairs stay as they are unless they are applied: then the student's action is
-preferred where the tests prefer it, and pairs whose edits pass the same are removed.
+The verdicts are the config `executed`. The pairs stay as they are unless verdicts are applied: then the
+student's action is preferred if the tests prefer it, and pairs whose edits pass the same tests are removed.
 """
 
 from __future__ import annotations

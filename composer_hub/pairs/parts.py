@@ -1,4 +1,4 @@
-"""What one trace gives to a set of pairs: rows to publish, the reasons why other steps gave none, and counts."""
+"""One trace's part of a set of pairs: rows to publish, the reasons why other steps gave none, and counts."""
 
 from __future__ import annotations
 

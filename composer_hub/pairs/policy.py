@@ -124,7 +124,7 @@ class Poll:
     panel: tuple[PanelTeacher, ...] = ()
     counts: PollCounts | None = None
     pilot: int = 0  # steps that were asked of every teacher before the rest was bought
-    max_usd_per_pair: float | None = None  # what a further pair could cost under the order auto
+    max_usd_per_pair: float | None = None  # the most that a further pair may cost under the order auto
     judge: PanelTeacher | None = None
 
     def write(self, folder: Path) -> None:

@@ -20,7 +20,7 @@ def preview(action: Sequence[Mapping[str, Any]]) -> str:
     for function in functions:
         values = function["arguments"].values() if isinstance(function.get("arguments"), Mapping) else ()
         texts = [value for value in values if isinstance(value, str) and value]
-        # Numbers and switches are told apart only by their names.
+        # Only their names distinguish numbers and switches.
         text += " · ".join(" ".join(value[: 4 * MAX_CHARS].split()) for value in texts or map(str, values)) + " ; "
         if len(text) > 2 * MAX_CHARS:
             break

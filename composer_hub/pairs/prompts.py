@@ -35,9 +35,9 @@ def read_prompt(trace: Trace, step: Step) -> tuple[Message, ...]:
 
 
 def message_at(trace: Trace, index: int) -> Message:
-    """Return a message of a trace; a system prompt that was not recorded says where the session began.
+    """Return a message of a trace; an unrecorded system prompt names the folder in which the session began.
 
-    Every harness tells its model the folder, and names in calls depend on it.
+    Every harness gives its model the folder, and names in calls depend on it.
     """
     message = trace.messages[index]
     if message.role != "system" or trace.system_prompt_source != "synthetic" or not trace.cwd:
@@ -54,7 +54,7 @@ def as_object(call: ToolCall) -> dict[str, Any]:
 def wire_message(message: Message, index: int) -> dict[str, Any] | None:
     """Return a message as endpoints take it: no thinking, arguments as JSON text. None if nothing is left.
 
-    Some harnesses log an empty message of the user with each result. Endpoints refuse it, and it says nothing.
+    Some harnesses log an empty user message with each result. It has no content, and endpoints refuse it.
     """
     chat: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.tool_calls:

@@ -1,4 +1,4 @@
-"""What the votes of a run cost: the sums of its ledger, as the report and the card of a pair set need them.
+"""The cost of a run's votes: the sums of its ledger, as the report and the card of a pair set need them.
 
 Votes alone would not do: a call that was billed and had to be repeated is in the ledger and in no vote.
 """
@@ -13,7 +13,7 @@ from composer_hub.money import Budget
 
 @dataclass(frozen=True, slots=True)
 class TeacherBill:
-    """What one teacher was asked and paid; amounts in nano-dollars."""
+    """The questions to one teacher and their cost; amounts in nano-dollars."""
 
     requests: int = 0  # sent, with those that failed
     answers: int = 0

@@ -1,4 +1,4 @@
-"""Pairs without teachers: where the student's own later action proves what was right.
+"""Pairs without teachers: the student's own later action proves what was right.
 
 In: traces with error sites. Out: pairs of the context before a failure, the call that worked later, and the call that
 failed. The proof is the one of hindsight hints (`errors/corrections.py`): the environment names what is wrong, the
@@ -70,7 +70,7 @@ def _repaired(trace: Trace, position: int, step: Step, actions: Actions) -> tupl
         return None, "no_call_failed"  # the message as a whole did, or a call inside of a script
     found = correction_of(context)
     right = found.call if found else None
-    # A call that a script makes is no action of the student's.
+    # A call that a script makes is not the student's action.
     if found is None or right is None or not any(right in trace.messages[one.action].tool_calls for one in trace.steps):
         return None, "no_proof"
     before = [trace.messages[at] for start, stop in step.prompt for at in range(start, stop)]
@@ -84,7 +84,7 @@ def _repaired(trace: Trace, position: int, step: Step, actions: Actions) -> tupl
 def _keeps_errand(found: Correction, failed: ToolCall, right: ToolCall, before: Sequence[Message]) -> bool:
     """Return whether the later call does what the failed one was for: nothing but the mistake is gone."""
     if found.what == "read":
-        # A file that was read before has changed since, behind the student's back: no fault of its own.
+        # A file that was read before has changed since, and not by the student: not its fault.
         path = Action(failed, None).path
         return not any(Action(call, None).path == path for message in before for call in message.tool_calls)
     if command := command_of(failed):

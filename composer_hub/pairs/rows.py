@@ -35,7 +35,7 @@ class PairOptions:
     keep: tuple[str, ...] = ()  # reasons of `ASIDE` for which no pair is left out
 
     def facts(self) -> dict[str, Any]:
-        """Return what a manifest says about it, besides the policy."""
+        """Return the fields that a manifest has besides the policy."""
         tokenizer = getattr(self.tokenizer, "name_or_path", "")
         return {"with_prose": self.with_prose, "max_tokens": self.max_tokens, "tokenizer": tokenizer, "keep": self.keep}
 
@@ -57,7 +57,7 @@ def pair_row(
 ) -> Pair:
     """Return the pair that prefers an answer over the student's action, with the window of its prompt.
 
-    `origin` are the fields that say where the answer comes from.
+    `origin` are the fields of the answer's origin.
     """
     student = trace.messages[step.action]
     chosen = published_action(answer, with_prose=options.with_prose)

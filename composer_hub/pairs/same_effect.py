@@ -4,8 +4,8 @@ In: a trace, a step, the teachers' action and the student's. Out: a prompt for e
 (a judge that prefers the first one is asked both ways), and from the answers a `Ruling`. Only two times `no` make a
 pair. Asking belongs to `replay`, which pays for it; here nothing is sent.
 
-Everything from the session is hostile: it stands between markers that hold a digest of all of it, so that no text can
-contain the marker that ends it.
+Everything from the session is hostile: it is put between markers that hold a digest of all of it, so that no
+text can contain the marker that ends it.
 """
 
 from __future__ import annotations
@@ -49,15 +49,15 @@ nothing else: {"same": "yes", "no", "order" or "unsure", "why": "one short sente
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """What a judge says about the two actions of a would-be pair."""
+    """A judge's ruling on the two actions of a would-be pair."""
 
-    same: str = ""  # one of ANSWERS; "" if there is no answer
+    same: str = ""  # one of ANSWERS; "" without an answer
     reason: str = ""
-    both_orders: bool = False  # it was asked both ways, and said no twice
+    both_orders: bool = False  # it was asked both ways and answered no twice
 
     @property
     def forbids(self) -> bool:
-        """Return whether there must be no pair."""
+        """Return whether the ruling forbids a pair."""
         return self.same in FORBIDDING
 
 
@@ -128,7 +128,7 @@ def subject_of(action: Message) -> str:
 
 
 def answer_in(text: str) -> tuple[str, str]:
-    """Read the answer of a judge: one of ANSWERS and a sentence. A text that is no clear answer counts as unsure."""
+    """Read the answer of a judge: one of ANSWERS and a sentence. An unclear text counts as unsure."""
     text = text.rpartition("</think>")[2]
     start, end = text.find("{"), text.rfind("}")
     try:
@@ -149,7 +149,7 @@ def ruling(answers: Mapping[int, tuple[str, str]]) -> Ruling:
 
 
 def rulings(votes: Iterable[Vote]) -> dict[str, Ruling]:
-    """Return what the judge of a step says about each action that it was asked about, by `subject_of`."""
+    """Return the judge's ruling on each action of a step that it was asked about, by `subject_of`."""
     answers: dict[str, dict[int, tuple[str, str]]] = {}
     for vote in votes:
         if vote.status == JUDGED:

@@ -1,4 +1,4 @@
-"""Where votes come from: the ledger of a replay run, or memory; either way they are handed out by trace.
+"""The sources of votes: the ledger of a replay run, or memory; either way they are handed out by trace.
 
 A run saves the votes of a trace in one transaction, into a table of its ledger. So they are never torn, by a kill or by
 two processes, and those of a teacher that a later run leaves out are kept.

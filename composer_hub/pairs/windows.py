@@ -1,10 +1,10 @@
 """Windows: a prompt, the answers to it and a test of what fits -> the part of the prompt that a trainer can take.
 
 A window keeps the system messages, the first and the latest words of the user, the messages that show what the answers
-depend on (`evidence.py`), and the last messages in whole groups of calls and results. A marker stands where messages
-are missing. Messages that are kept as evidence alone are excerpts. If the last exchange does not fit so, or hides
-names that the answer needs, long texts lose their middle, but never what an answer depends on. Tools that nothing in
-the window calls are left out of a window, not of a whole prompt.
+depend on (`evidence.py`), and the last messages in whole groups of calls and results. A marker replaces
+missing messages. Messages that are kept as evidence alone are excerpts. If the last exchange still does not
+fit, or hides names that the answer needs, long texts lose their middle, but never what an answer depends on.
+Tools that nothing in the window calls are left out of a window, not of a whole prompt.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def _pinned(messages: Sequence[Message]) -> frozenset[int]:
 
 
 def _words_of_users(messages: Sequence[Message]) -> list[int]:
-    """Return the places of the messages in which a user says something; some harnesses put all of it in blocks."""
+    """Return the places of the messages with a user's own words; some harnesses put all of them in blocks."""
     users = [at for at, message in enumerate(messages) if message.role == "user" and message.content.strip()]
     return [at for at in users if own_words(messages[at].content)] or users
 
