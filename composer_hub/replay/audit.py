@@ -23,7 +23,7 @@ Get = Callable[[str, str, Mapping[str, str]], Any]
 
 @dataclass(frozen=True, slots=True)
 class AuditRow:
-    """One endpoint of a run; dollars. None: the endpoint does not tell."""
+    """One endpoint of a run; dollars. None: the endpoint does not report it."""
 
     endpoint: str
     settled_usd: float  # of its teachers, after the audit
@@ -39,7 +39,7 @@ class AuditRow:
 
 
 def note_usage(teachers: Sequence[Teacher], ledger: Ledger, environ: Mapping[str, str], get: Get | None = None) -> None:
-    """Read what each key has spent before the run's first call, for endpoints that tell."""
+    """Read what each key has spent before the run's first call, from endpoints that report it."""
     for base_url, group in _endpoints(teachers).items():
         if ledger.first_usage(base_url) is None:
             spent = _usage(group[0], environ, get or fetch)

@@ -11,12 +11,12 @@ in step order (so that each list becomes a lane over a growing prefix), and fina
 - `auto` asks one teacher after the other, as long as a further pair is worth its price (`worth.py`).
 
 The steps of a pilot and a share of the others (`audit`) are asked of every teacher, so that the missed pairs are
-measured. A vote that only they asked for carries their share as its `inclusion`, so that a report can weight it:
-agreement among the answers that an order asked for is biased, because it asks the last teachers only where the first
-ones differ.
+measured. A vote that only they asked for carries their share as its `inclusion`, so that a report can weight
+it: agreement among the answers that an order asked for is biased, because the last teachers are asked only if
+the first ones differ.
 
-Once a step's votes would make a pair, the judge (`ReplayOptions.judge`) is asked whether both actions have the same
-effect, and if it says no, once more with the actions in the other order.
+Once a step's votes would make a pair, the judge (`ReplayOptions.judge`) is asked whether both actions have
+the same effect, and if the answer is no, once more with the actions in the other order.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class _State:
     outcomes: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)
     codes: Codes = ()  # of the outcomes so far
     chosen: Message | None = None  # the action that a pair would prefer, by these codes
-    aside: bool | None = None  # whether that pair would be left out, whatever the judge says
+    aside: bool | None = None  # whether that pair would be left out, whatever the ruling
     judge: str = ""  # why the judge is not asked
     judged: dict[tuple[str, int], AskOutcome] = field(default_factory=dict)  # (action, order) -> its answer
 
@@ -389,7 +389,7 @@ class TraceRounds:
     # ------------------------------------------------------------------------------------------------- the judge
 
     def _about_pair(self, state: _State) -> Ask | None:
-        """Return the next question to the judge, None if the step's votes make no pair or it has said enough."""
+        """Return the next question to the judge, None if the votes make no pair or its answers suffice."""
         if state.judge or self._next(state) or (chosen := self._chosen(state)) is None:
             return None
         if state.aside is None:

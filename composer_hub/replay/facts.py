@@ -1,4 +1,4 @@
-"""What the answers to some steps teach: lengths of answers, tokens per byte, cache hits, and who agrees with whom.
+"""Facts from the answers to some steps: lengths, tokens per byte, cache hits, and who agrees with whom.
 
 The steps of a pilot are asked of every teacher, so they say without bias what each order would ask and find. In: the
 places of these steps, the ledger. Out: `Facts`. They are read from the stored answers, so nothing else has to be kept.
@@ -55,7 +55,7 @@ class Habits:
         counted = answer.counted
         known = before is not None and prompt.positions[: len(before.positions)] == before.positions
         cacheable = before.tokens if before and known and teacher.price.caches else 0
-        # Caches hold whole blocks: what they round off is no miss.
+        # Caches hold whole blocks: the tokens that they round off are not a miss.
         cacheable = cacheable // CACHE_BLOCK * CACHE_BLOCK if cacheable >= teacher.cache_min_tokens else 0
         self.answers += 1
         self.output_tokens += counted.output_tokens or 0
@@ -67,7 +67,7 @@ class Habits:
 
 @dataclass(slots=True)
 class Facts:
-    """What is known about some teachers."""
+    """Known habits and costs of some teachers."""
 
     habits: dict[str, Habits] = field(default_factory=dict)  # by the teacher's name
     lines: Lines = field(default_factory=Counter)  # of the steps that every teacher has answered

@@ -1,4 +1,7 @@
-"""What a run would cost and find under each order, and what is left of it; `run` starts from the same plan."""
+"""Forecast the cost and pairs of a run under each order, and the rest of a run that has begun.
+
+`run` starts from the same plan.
+"""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def critic_of(address: str, max_usd: float | None, folder: Path) -> Critic:
 
 
 def paid_model(kind: type[M], name: str, address: str, max_usd: float | None, folder: Path, max_tokens: int) -> M:
-    """Return a model that is asked through a ledger, with the cap and the cache of its own name in a folder."""
+    """Return a model that is asked through its own ledger in a folder, with its own cap and cache."""
     if max_usd is None:
         raise exits.UsageError(f"A {name} costs money. Give its cap with --{name}-max-usd.")
     teacher, *others = find_teachers(address)

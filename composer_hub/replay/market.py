@@ -1,8 +1,8 @@
-"""What a further pair costs: where `auto` asks one more teacher, and where it stops.
+"""The price of a further pair, by which `auto` asks one more teacher or stops.
 
-In: the plan, who agreed with whom in its pilot, finished traces. Out: a verdict per step. The price of a pair at a step
-is what its open questions are expected to cost, over the chance that they end in a pair. It grows with the prompt, and
-after a teacher that repeats the student.
+In: the plan, who agreed with whom in its pilot, finished traces. Out: a verdict per step. The price of a pair
+at a step is the expected cost of its open questions, over the chance that they end in a pair. It grows with
+the prompt, and after a teacher that repeats the student.
 """
 
 from __future__ import annotations

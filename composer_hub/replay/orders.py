@@ -5,9 +5,9 @@ that differs from the student's, a negative one for an action that repeats it; e
 that an order decides depends on the codes so far, so the same functions drive a run (`cascade`) and play the answers of
 a pilot (`planning`).
 
-All orders answer one question: would this step give a pair if every teacher were asked? So an order stops only where
-further answers cannot change that, or where it gives the step up. Two of three that agree are enough, because the third
-cannot outvote them; of four teachers three must agree.
+All orders answer one question: would this step give a pair if every teacher were asked? So an order stops
+only if further answers cannot change that, or if it gives up on the step. Two of three that agree are enough,
+because the third cannot outvote them; of four teachers three must agree.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _gives_up(codes: Codes, policy: Policy, *, late: bool) -> bool:
     """Return whether the cascade leaves a step: a teacher repeats the student, or two differ late in a trace."""
     sizes = _sizes(codes)
     if any(size >= policy.min_agree for code, size in sizes.items() if code > 0):
-        return False  # so that a pair is one of all teachers, also where a fourth has to confirm it
+        return False  # so that a pair is one of all teachers, even if a fourth has to confirm it
     return any(code < 0 for code in sizes) or (late and len(codes) >= policy.min_agree)
 
 

@@ -1,4 +1,4 @@
-"""The plan of a replay: what each order would ask, cost and find.
+"""The plan of a replay: the questions, cost and pairs of each order.
 
 In: traces, teachers in the order of asking, options, and the facts of a pilot. Out: a `ReplayPlan`. Nothing is sent.
 
@@ -125,7 +125,7 @@ class JudgeShare:
 
 @dataclass(frozen=True, slots=True)
 class OrderPlan:
-    """What an order is expected to cost and find."""
+    """The expected cost and pairs of an order."""
 
     order: str
     shares: Mapping[str, float]  # teacher -> share of its steps
@@ -247,7 +247,7 @@ class ReplayPlan:
         yield from sorted({part.teacher.provider.cap_advice for part in self.teachers} - {""})
 
     def panel_notes(self) -> Iterator[str]:
-        """Yield what the number of teachers means for pairs, where that is not plain."""
+        """Yield notes on what the number of teachers means for pairs, unless that is obvious."""
         needed, num = self.options.agreement.min_agree, len(self.teachers)
         majority = self.options.agreement.needed(num)
         if num < needed:

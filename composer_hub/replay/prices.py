@@ -1,4 +1,4 @@
-"""Where a teacher's price comes from: its endpoint's list, a dated table, or the command line.
+"""The sources of a teacher's price: its endpoint's list, a dated table, or the command line.
 
 In: the entries of a `/v1/models` list (in the shape of OpenRouter or of the Hugging Face router), `--price` options.
 Out: a `TokenPrice` whose stamp names its source, the day it was read, and a digest.

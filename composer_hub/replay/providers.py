@@ -74,8 +74,8 @@ class Provider:
     marked_families: frozenset[str] = frozenset()  # families that need explicit cache marks
     bills_errors: bool = True  # whether a 5xx may be billed
     cap_advice: str = ""  # how to set a second cap on the provider's side
-    generation_path: str = ""  # where the cost of one call can be looked up by its id
-    usage_path: str = ""  # where all that a key has spent can be read
+    generation_path: str = ""  # for looking up the cost of one call by its id
+    usage_path: str = ""  # for reading everything that a key has spent
 
 
 HF = Provider(
@@ -120,7 +120,7 @@ PROVIDERS: tuple[Provider, ...] = (HF, OPENROUTER, SERVER)
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Where a model is served."""
+    """The address of a model."""
 
     provider: Provider
     base_url: str

@@ -57,7 +57,7 @@ class Purse:
         return bool(self._kept_back)
 
     def decide(self, rounds: TraceRounds) -> bool | None:
-        """Return True to open a trace, None to wait, False to go on without it; `last` may open it at the end."""
+        """Return True to open a trace, None to wait, False to skip it; `last` may open it at the end."""
         if self._misses >= MAX_MISSES:
             return False
         if self._fits(rounds, None, self._left()):
@@ -87,7 +87,7 @@ class Purse:
             promise.spent += cost
 
     def close(self, rounds: TraceRounds, *, finished: bool) -> bool:
-        """Give back what a trace did not need and learn from it; return True if it goes on with further steps."""
+        """Give back what a trace did not need and learn from it; return whether further steps follow."""
         promise = self._open.pop(id(rounds), None)
         if promise is None:
             return False
@@ -144,5 +144,5 @@ class Purse:
     def _left(self) -> int:
         money = self._ledger.budget()
         promised = sum(max(0, promise.cost - promise.spent) for promise in self._open.values())
-        # What is reserved now is promised already, and mostly comes back.
+        # Reserved money is part of a promise already, and mostly comes back.
         return money.cap - money.settled - money.ambiguous - promised

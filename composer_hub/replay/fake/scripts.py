@@ -8,7 +8,7 @@ The oracle knows the right action. At a step with an error it is the call that l
 student's own calls. Without an oracle, a teacher looks at the prompt alone: after an error it lists the folder that the
 failing call was about, otherwise it takes the next plain step.
 
-Asked as a judge, each of them says what the labels of the server say.
+Asked as a judge, each of them answers as the labels of the server do.
 """
 
 from __future__ import annotations
