@@ -1,4 +1,6 @@
-"""Where a person's agents lose turns: session files in, numbers and one HTML page out. Nothing leaves the machine.
+"""Report where a person's agents lose turns: session files in, numbers and one HTML page out.
+
+Nothing leaves the machine.
 
 from composer_hub import report
 

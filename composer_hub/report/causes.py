@@ -37,12 +37,12 @@ BUILT_IN = frozenset(("read", "edit", "shell", "poll", "web", "ask", "agent", "f
 class Cause:
     """One failure whose cause the environment named.
 
-    `fix` is "" if nothing that worked tells it.
+    `fix` is "" if no working call shows it.
     """
 
     kind: str  # path, flag, wrapper, field, target, program, module or tool
     subject: str  # the program with its subcommand; "" for a path
-    name: str  # what was wrong
+    name: str  # the wrong name
     fix: str
     at: float
     step: int
@@ -197,7 +197,7 @@ class Causes:
             # A wrapper may have taken the place of a program: its usage names it.
             usage = _USAGE.search(text)
             if kind == "flag" and usage and usage[1].split()[0] != owner.program:
-                # What follows `--` goes to the program behind a script's name: `npm run format -- --write`.
+                # Words after `--` go to the program behind a script's name: `npm run format -- --write`.
                 return "wrapper", verb_of(owner) if "--" in owner.words else owner.program, name
             return kind, verb_of(owner), name
         return None

@@ -13,7 +13,7 @@ from composer_hub.records import Message, ToolCall, Trace
 from composer_hub.redact.redactor import Redactor
 
 Pair = tuple[str, str]
-"""What was called and what came back, or any other text in one of the two."""
+"""A call and its result, or any other text in one of the two."""
 
 
 class Cleaner:
@@ -56,5 +56,5 @@ _PLACEHOLDER = re.compile(r"\[([A-Z_]{2,30})_x([0-9a-f]{16})\]")
 
 
 def is_redacted(text: str) -> bool:
-    """Tell whether a placeholder stands in a text."""
+    """Return whether a text contains a placeholder."""
     return bool(re.search(r"\[[A-Z_]{2,30}_\d+\]", text))

@@ -41,7 +41,7 @@ class Evidence:
 
 @dataclass(frozen=True)
 class View:
-    """What a page is made of."""
+    """The data of a page."""
 
     numbers: Numbers
     evidence: Evidence

@@ -1,4 +1,4 @@
-"""What the report keeps of a session: a `Session` in, its `SessionFacts` out, a few bytes per call.
+"""The facts that the report keeps of a session: a `Session` in, `SessionFacts` out, a few bytes per call.
 
 Worker processes run `facts_of`, so that prompts and results never travel to the parent. Only failed calls keep their
 words, up to a limit, because the page shows them as evidence.
@@ -50,7 +50,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """One message of a model: what it cost, which tools it called and what failed."""
+    """One message of a model: its cost, the tools that it called and its failures."""
 
     key: str  # the same in every copy; "" if the format has none
     at: float  # seconds since 1970, 0 if unknown
@@ -87,7 +87,7 @@ class SessionFacts:
     episodes: tuple[Episode, ...]
     spawned: tuple[str, ...]  # calls that started a subagent
     causes: tuple[Cause, ...]
-    worked: dict[str, float]  # what worked, as `causes.py` names it -> when it last did
+    worked: dict[str, float]  # names that worked, spelled as in `causes.py` -> when they last did
     guides: tuple[tuple[str, str], ...]  # name and text of each AGENTS.md and its like that the session shows
     path: str = ""
 
@@ -167,7 +167,7 @@ def _step(trace: Trace, position: int, key: str, usage: Usage, at: float, action
 
 
 def is_about(reason: str, call: ToolCall) -> bool:
-    """Tell whether a person's words name something that a call names: a file, a program, an argument."""
+    """Return whether a person's words name something that a call names: a file, a program, an argument."""
     named = set(_NAMES.findall(f"{call.name} {spelled(call, MAX_WORDS)}".casefold()))
     return not named.isdisjoint(_NAMES.findall(reason.casefold()))
 
@@ -221,7 +221,7 @@ def _followed(
 
 
 def _has_prompt(trace: Trace, after: int, later: Step) -> bool:
-    """Tell whether a person typed something between an action and a later step; harnesses write in tags."""
+    """Return whether a person typed something between an action and a later step; harnesses write in tags."""
     for start, stop in reversed(later.prompt):
         for index in range(stop - 1, start - 1, -1):
             if index <= after:

@@ -43,7 +43,7 @@ class Lesson:
     num_sessions: int
     last: float
     is_written: bool  # the project's guide has it, and it still fails
-    quote: str  # the sentence of the project's guide that says the wrong thing, with its place; "" without one
+    quote: str  # the sentence of the project's guide that is wrong, with its place; "" without one
     proof: tuple[tuple[SessionFacts, Cause], ...]
 
     @property
@@ -118,7 +118,7 @@ def _of_folder(project: str, folder: Path, sessions: Sequence[SessionFacts]) -> 
     _fold_paths(groups, worked)
     lessons = {key: _lesson(project, folder, key, proof, worked, guides) for key, proof in groups.items()}
     gone = {name for (kind, _, name), lesson in lessons.items() if kind == "path" and lesson}
-    # A file below a folder that is not there needs no line of its own.
+    # A file below a folder that is not there needs no separate line.
     return [
         lesson
         for (kind, _, name), lesson in lessons.items()
@@ -219,7 +219,7 @@ def _folders(path: str) -> list[str]:
 
 
 def _agreed(fixes: Iterable[str]) -> str:
-    """Return the fix of most sessions that found one, or none."""
+    """Return the fix that more than half of the found ones agree on, or ""."""
     counted = Counter(filter(None, fixes))
     if not counted:
         return ""
@@ -234,7 +234,7 @@ _PASSING = re.compile(
 
 
 def _passes(name: str) -> bool:
-    """Tell whether a name is of something that comes and goes: build output, a dated file, a hash."""
+    """Return whether a name is of something that comes and goes: build output, a dated file, a hash."""
     return bool(_PASSING.search(name))
 
 

@@ -17,7 +17,7 @@ def title_of(names: Mapping[str, str], project: str) -> str:
 
 def clean_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> list[tuple[Lesson, str]]:
     """Return each lesson with its line; one that would show a secret or a person, or hide a character, is left out."""
-    # A line is pasted into the instructions of agents: what one sees must be all there is.
+    # A line is pasted into the instructions of agents, so it must not hold anything that is not visible.
     lessons = [lesson for lesson in lessons if is_plain(lesson.counted)]
     cleaned = cleaner.pairs([(lesson.counted, lesson.quote) for lesson in lessons])
     return [

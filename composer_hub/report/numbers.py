@@ -1,4 +1,4 @@
-"""What the report says, as numbers: a `Collection` in, `Numbers` out.
+"""The numbers of the report: a `Collection` in, `Numbers` out.
 
 Rates are failures per 100 calls, and `None` below `MIN_RATE` calls. Shares of the spend use weighted tokens, because
 the four classes of tokens have no sum that means anything. A failed message counts as a whole, so every cost is at
@@ -81,7 +81,7 @@ class Numbers:
     first: float = 0.0
     last: float = 0.0
     num_sessions: int = 0  # that were started by a person or a script
-    num_agents: int = 0  # runs of subagents with a file of their own
+    num_agents: int = 0  # runs of subagents with a separate file
     num_lost_agents: int = 0  # without one
     num_steps: int = 0
     num_calls: int = 0
@@ -157,7 +157,7 @@ class WeekChange:
 
 @dataclass(frozen=True)
 class Change:
-    """What is new since an earlier report."""
+    """The news since an earlier report."""
 
     at: float  # of that report
     num_sessions: int

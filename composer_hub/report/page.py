@@ -239,7 +239,7 @@ def _short(text: str, max_chars: int) -> str:
 
 
 def _place(view: View, session: SessionFacts, step: int, *, short: bool = False) -> str:
-    """Return where a step is: when, in which project, and unless it is short, in which session."""
+    """Return the place of a step: its time, its project, and unless it is short, its session."""
     at = session.steps[max(step, 0)].at
     parts = [esc(say.minute(at, view.zone))]
     if not view.share:

@@ -1,4 +1,4 @@
-"""What changed since the previous report on this machine: numbers, and the counts kept then, in; a `Change` out.
+"""Compare with the previous report on this machine: numbers, and the counts kept then, in; a `Change` out.
 
 A file keeps counts per week and digests of the lines to copy, of a few reports. It holds no text of a session.
 """
@@ -23,7 +23,7 @@ MAX_SNAPSHOTS = 12
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What is kept of one report."""
+    """The counts kept of one report."""
 
     at: float  # seconds since 1970
     num_sessions: int

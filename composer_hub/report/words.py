@@ -97,7 +97,7 @@ def headline(numbers: Numbers) -> str:
 
 
 def lead(numbers: Numbers) -> str:
-    """Return the sentences behind the headline, without what it says itself."""
+    """Return the sentences after the headline, without repeating it."""
     failed, noes = numbers.by_blame["model"], numbers.by_blame["user"]
     share = numbers.share(numbers.direct)
     shown = headline(numbers)
