@@ -1,8 +1,8 @@
 """Executors on datatrove: this machine, a Ray cluster, or Slurm.
 
-datatrove starts tasks and reads nothing; a task runs one shard. Only results decide which shards are done, so every
-attempt gets a folder of its own for datatrove's marks. Workers see the same folders as this machine and have the same
-release of this package.
+datatrove starts tasks and reads nothing; a task runs one shard. Only results decide which shards are done, so
+every attempt gets a new folder for datatrove's marks. Workers see the same folders as this machine and have
+the same release of this package.
 """
 
 from __future__ import annotations

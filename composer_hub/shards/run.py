@@ -51,7 +51,7 @@ class ShardProgress:
 
 @dataclass(frozen=True)
 class Sharding:
-    """Where and how the shards of a stage run."""
+    """The executor and options of a run over shards."""
 
     root: Path  # folder for plans and results; every worker must see it
     executor: Executor

@@ -1,7 +1,7 @@
 """Rows of a published version as inputs of shards: ranges of its Parquet files.
 
-The coordinator reads footers only. A worker reads the row groups of its range: where a job has mounted the dataset, in
-the folder, or on the Hub, without downloading the file.
+The coordinator reads footers only. A worker reads the row groups of its range from the folder at which a job
+has mounted the dataset, or else from the Hub, without downloading the file.
 """
 
 from __future__ import annotations
