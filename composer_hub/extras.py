@@ -1,4 +1,4 @@
-"""Where this package was installed from, and what its optional parts need: advice names what pip can install again.
+"""Advice on installing optional parts, which names a source that pip can install this package from again.
 
 An installation from an index is named by its name, one from a folder, a wheel or a repository by that place, which pip
 records (PEP 610). Every message about installing a part takes its words from here.

@@ -111,7 +111,7 @@ HARNESSES: tuple[Harness, ...] = (
             "${CODEX_HOME:-~/.codex}/sessions",
             "${CODEX_HOME:-~/.codex}/archived_sessions",
         ),
-        gives="System prompt, exact prompts, roll-backs as branches, raw argument text, exit codes, the model.",
+        gives="System prompt, exact prompts, rollbacks as branches, raw argument text, exit codes, the model.",
         lacks="Tool schemas, readable reasoning, results of the provider's searches; in streams also prompts, "
         "folder, model, patches and refused calls.",
         shell=Shell(

@@ -1,6 +1,7 @@
-"""Files that a user names: what may be opened, and text in the encodings that editors and shells write.
+"""Open files that a user names, and read text in the encodings that editors and shells write.
 
-A pipe would be waited for without end, and a device has no end. Windows PowerShell's `>` writes UTF-16.
+Unless the shell opened them, pipes and devices are refused: reading them may never end. Windows PowerShell's
+`>` writes UTF-16.
 """
 
 from __future__ import annotations

@@ -97,10 +97,10 @@ _MAX_SEARCHED = 10_000  # characters of a message; the search takes their square
 
 
 def own_words(text: str) -> str:
-    """Return what a message of the user says besides the blocks of its harness."""
+    """Return the user's own words in a message, without the blocks of its harness."""
     text = text.strip()
     if len(text) > _MAX_SEARCHED and (tag := re.match(r"<([\w-]+)", text)) and text.endswith(f"</{tag[1]}>"):
-        return ""  # nobody types that much between two blocks
+        return ""  # no person types that much between two blocks
     return _BLOCKS.sub("", text[:_MAX_SEARCHED]).strip()
 
 
@@ -163,8 +163,8 @@ class Step:
     prefix_exact: bool = True  # the prompt is what the model read, message by message
     prefix_reason: str = ""  # why the prompt is not exactly what the model read
     on_main_branch: bool = True  # False on a rewound or forked branch
-    error_sites: tuple[ErrorSite, ...] = ()  # what went wrong in this step
-    hints: tuple[Hint, ...] = ()  # what would have helped
+    error_sites: tuple[ErrorSite, ...] = ()  # the errors of this step
+    hints: tuple[Hint, ...] = ()  # texts that would have helped
 
     @property
     def failed_by_provider(self) -> bool:
@@ -215,8 +215,8 @@ class StepRow:
     on_main_branch: bool  # False on a rewound or forked branch
     num_prompt_messages: int  # messages before the action
     num_prompt_chars: int  # characters of these messages
-    error_sites: tuple[ErrorSite, ...]  # what went wrong in this step
-    hints: tuple[Hint, ...]  # what would have helped
+    error_sites: tuple[ErrorSite, ...]  # the errors of this step
+    hints: tuple[Hint, ...]  # texts that would have helped
     source: str  # the harness: claude_code, codex, …
     license: str  # of the session's text
 
@@ -249,7 +249,7 @@ class Vote:
     answer: JsonObject  # the assistant message as it came
     normal_form: str  # the compared text; "" if the teacher abstained; of a judge, the id of the action it is about
     usage: JsonObject = field(default_factory=dict)  # tokens, as the endpoint counted them
-    cost_usd: float = 0.0  # what this answer cost
+    cost_usd: float = 0.0  # the cost of this answer
     cost_source: str = ""  # usage, estimated or price
     cached_tokens: int = 0  # of the prompt, served from the provider's cache
     latency_s: float = 0.0  # seconds until the answer was complete
@@ -271,7 +271,7 @@ class Pair:
     step_id: str  # at which the student did something else
     index: int  # position of the step in its trace
     num_steps: int  # of that trace
-    prompt: tuple[Message, ...]  # what both answers read, maybe as a window
+    prompt: tuple[Message, ...]  # the prompt of both answers, maybe as a window
     chosen: tuple[Message, ...]  # the better answer
     rejected: tuple[Message, ...]  # the student's own action
     tools: tuple[JsonObject, ...]  # schemas of the tools that the prompt offers
@@ -298,7 +298,7 @@ class Pair:
     supported: bool = True  # the prompt shows what `chosen` replaces, the files that it names, and names from earlier
     student_did_later: bool = False  # it takes the chosen action within the next steps, and did nothing wrong here
     bookkeeping: bool = False  # a side only keeps lists: to-dos, tools, titles
-    judged: bool = False  # a judge was asked, in both orders, and says that the effects differ
+    judged: bool = False  # a judge was asked in both orders and found that the effects differ
     judge_answer: str = ""  # no; "" if there is none. Not `judged`, it was asked in one order only
     judge_reason: str = ""  # the judge's sentence
     kind: str = "teachers"  # of the proof: teachers, or own_repair: the student's own later call worked
@@ -324,7 +324,7 @@ class Task:
     license: str  # of the package
     copyleft: bool  # whether the license asks for the same license
     statement: str  # what the agent reads
-    statements: tuple[str, ...]  # by help level: what fails; and the contract; and the source of failing tests
+    statements: tuple[str, ...]  # by help level: failures, plus the contract, plus source of failing tests
     help_level: int  # of `statement`
     edits: tuple[SourceEdit, ...]  # the original tree with these is the tree that the agent gets
     solution: tuple[SourceEdit, ...]  # the agent's tree with these is a tree that passes
@@ -333,7 +333,7 @@ class Task:
     fail_to_pass: tuple[str, ...]  # ids of tests: of pytest, or `file::title > title`
     pass_to_pass: tuple[str, ...]  # ids of tests, maybe a selection
     python_path: tuple[str, ...] = (".",)  # folders of the tree that imports start from
-    symbols: tuple[str, ...] = ()  # what was deleted or changed: package.module:qualname
+    symbols: tuple[str, ...] = ()  # the code that was deleted or changed: package.module:qualname
     difficulty: float = 0.0  # 0 to 1, estimated
     split: str = "train"  # train or test
     seed: int = 0  # of the generator
@@ -351,12 +351,12 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What the tests say about the two actions of a pair, executed in the state before its step."""
+    """The tests' verdict on the two actions of a pair, executed in the state before its step."""
 
     pair_id: str  # of the executed pair
     trace_id: str  # of the rollout
     step_id: str  # of the pair
-    verdict: str  # chosen or rejected is better; or why there is no order: equal, tie, incomparable, no_task, …
+    verdict: str  # the better one (chosen, rejected), or why neither is: equal, tie, incomparable, no_task, …
     task_id: str = ""  # whose tests decided
     num_tests: int = 0  # tests that ran
     chosen_passed: int = 0  # tests passed after `chosen`
@@ -493,7 +493,7 @@ def prompt_of(trace: Trace, step: Step) -> tuple[Message, ...]:
 
 
 def turn_start(messages: Sequence[Message]) -> int:
-    """Return the index of the last question; what is said beside the results of calls does not begin a turn."""
+    """Return the index of the last question; a user message beside results of calls begins no turn."""
     start, ended = 0, True
     for index, message in enumerate(messages):
         if message.role == "assistant":

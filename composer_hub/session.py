@@ -49,7 +49,7 @@ class Usage:
 
     @property
     def input(self) -> int:
-        """What was read and neither came from a cache nor went into one."""
+        """Return the input tokens that neither came from a cache nor went into one."""
         return max(0, self.context - self.read - self.write - self.write_hour)
 
     def __or__(self, other: Usage) -> Usage:
