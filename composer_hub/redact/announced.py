@@ -1,7 +1,8 @@
 """Secrets that a person announces: "the wifi password is …", "pw: …", "use PIN …", a phrase in quotes.
 
-In: a text. Out: spans of values. A person who writes to an agent says what a value is, so words and numbers count here
-that nothing gives away elsewhere. `sentences.py` reads all other texts, and asks for more proof.
+In: a text. Out: spans of values. A person who writes to an agent announces what a value is, so plain words
+and numbers count here, which nothing gives away elsewhere. `sentences.py` reads all other texts, and asks for
+more proof.
 """
 
 from __future__ import annotations
@@ -152,7 +153,7 @@ def numeric_codes(
 
 
 def asks_for_code(question: str) -> bool:
-    """Tell whether a question is for a PIN or a one-time code."""
+    """Return whether a question is for a PIN or a one-time code."""
     return bool(_TOLD_CODE_NOUN.search(question.lower()))
 
 
@@ -178,7 +179,7 @@ def _announced(text: str, match: re.Match[str], *, is_phrase: bool) -> tuple[int
 
 
 def _is_told(value: str, *, is_quoted: bool = False) -> bool:
-    """Tell a value from the names of variables, files and things that sentences about secrets hold."""
+    """Return whether a word is a secret rather than a variable, file or thing in a sentence about secrets."""
     if _NOT_TOLD.search(value):
         return False
     if " " in value:

@@ -95,7 +95,7 @@ def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
     text, after = subject.text, start + len(stem.word)
     if text[start - 1 : start] == "[" and PLACEHOLDER.match(text, start - 1):
         return None
-    # What is cheap and rejects most comes first.
+    # The cheap checks that reject most come first.
     if (_IN_PROSE.match(text, after) and text[after - 1].isalnum()) or not is_whole(text, start, stem):
         return None
     strength = strength_at(stem.strength, subject.lowered, start)
@@ -126,7 +126,7 @@ def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
 
 
 def _is_verdict(text: str, start: int, after: int, value: str) -> bool:
-    """Tell the result of a test (`--- PASS: TestLogin2`) from a password, which has its user or host beside it."""
+    """Return whether this is a test result (`--- PASS: TestLogin2`), not a password with its user or host."""
     name = _VERDICT.search(text, max(0, start - 1), after)
     if not name:
         return False
@@ -142,7 +142,7 @@ def _is_verdict(text: str, start: int, after: int, value: str) -> bool:
 
 
 def _is_lone(text: str, start: int) -> bool:
-    """Tell whether a name is just `key`, which dictionaries, caches and lists call anything."""
+    """Return whether a name is just `key`, which may be anything in dictionaries, caches and lists."""
     before = text[max(0, start - 24) : start].rstrip(" \"'")[-1:]
     return not (before.isalnum() or before in ("_", "-", ".", ")"))
 
@@ -190,7 +190,7 @@ def _trimmed(text: str, start: int, match: re.Match[str], group: str) -> tuple[s
 
 
 def _connects(text: str, start: int, match: re.Match[str]) -> bool:
-    """Tell whether the value is in a connection string, behind `Server=db;Uid=app;Pwd=`."""
+    """Return whether the value is in a connection string, after `Server=db;Uid=app;Pwd=`."""
     before = line_before(text, start, 160)
     return match["op"] == "=" and before[-1:] == ";" and bool(_CONNECTION.search(before))
 
@@ -206,5 +206,5 @@ def _name_end(text: str, at: int) -> int:
 
 
 def _plain_name(head: str) -> bool:
-    """Tell an upper-case variable or a query parameter."""
+    """Return whether a name is an upper-case variable or a query parameter."""
     return head.isupper() or head[:1] in ("?", "&") or "?" in head or "&" in head

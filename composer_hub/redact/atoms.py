@@ -176,7 +176,7 @@ def _atoms(buffer: str) -> Atoms:
     is_hex = (hexes[end] - hexes[start] == length) & (length >= 6)
     flags |= (is_title.astype(np.int64) << 7) | (is_hex.astype(np.int64) << 8)
 
-    # Parts begin where the class changes, but for the second letter of a capitalized word.
+    # A new part begins at a change of class, except at the second letter of a capitalized word.
     changes = np.ones(size, np.bool_)
     changes[1:] = (kinds[1:] != kinds[:-1]) & ~((kinds[:-1] == _UPPER) & (kinds[1:] == _LOWER))
     letters = (kinds == _LOWER) | (kinds == _UPPER)

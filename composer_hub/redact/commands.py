@@ -55,7 +55,7 @@ _PRINTED = re.compile(
     r"(?P<v>[^\s\"'`\\]{8,512})(?=[ \t]*(?:\n|\\n|\Z))"
 )
 _CONDITIONS = {"echo": _PRINTS_NAMED, "printenv": _PRINTS_NAMED, "cat": _SECRET_FILE}
-"""What must follow a command that prints anything."""
+"""The pattern that must follow a command that may print anything."""
 _PRINTS = {
     command: re.findall(r"[a-z][a-z-]*", command)[0].replace("-", "_").strip("_")
     for command in words("commands that print secrets")
@@ -96,7 +96,7 @@ def _is_given(value: str) -> bool:
 
 
 def _is_command(text: str, at: int, end: int) -> bool:
-    """Tell whether the name of the command is a whole word with white space behind it."""
+    """Return whether the name of the command is a whole word followed by white space."""
     before = text[at - 1 : at]
     begins = not (before.isalnum() or before in ("-", "_", ".")) or text[max(0, at - 2) : at] in ("\\n", "\\t")
     return begins and text[end : end + 1] in (" ", "\t") and not _PROSE.search(text, max(0, at - 24), at)

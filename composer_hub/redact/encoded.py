@@ -69,7 +69,7 @@ def decoded(run: str) -> str | None:
         if is_hex(run) and len(run) % 2 == 0:
             data = bytes.fromhex(run)
         else:
-            # Paths and identifiers are cheap to tell: three of their bytes are rarely text.
+            # Paths and identifiers are cheap to rule out: three of their bytes are rarely text.
             code = run.rstrip("=").replace("-", "+").replace("_", "/")
             if len(code) % 4 == 1 or not base64.b64decode(code[:16]).isascii():
                 return None

@@ -20,7 +20,7 @@ from composer_hub.redact.needles import trie
 
 
 class Field(NamedTuple):
-    """What a key announces."""
+    """The kind of personal data that a key announces."""
 
     label: str
     strength: int  # 2: the key alone is enough; 1: the value must read as a person's; 0: it counts beside personal data
@@ -61,7 +61,7 @@ _BEFORE_LAST = {
     for last in _LAST
     if last not in _FIELDS
 }
-"""What must precede a word that is no key by itself."""
+"""The words that must precede a word that is not a key by itself."""
 _KEY_MARK = "\0"
 _CONNECTORS = frozenset(("de", "of", "di", "du", "da", "del", "for", "pour", "para", "d"))
 
@@ -141,13 +141,13 @@ GIVEN_NAMES = frozenset(name for line in lines("given_names.txt") for name in li
 
 @functools.lru_cache(maxsize=65536)
 def is_given(word: str) -> bool:
-    """Tell whether a word is a given name; both parts of `Sven-Åke` are."""
+    """Return whether a word is a given name, or made of given names (`Sven-Åke`)."""
     folded = fold(word)
     return folded in GIVEN_NAMES or ("-" in folded and set(folded.split("-")) <= GIVEN_NAMES)
 
 
 def is_name(value: str, *, min_words: int = 1) -> bool:
-    """Tell whether the words may be a person's: capitalized, or of a script without case."""
+    """Return whether the words may be a person's name: capitalized, or of a script without case."""
     parts = value.replace(",", " ").split()
     if not min_words <= len(parts) <= 6 or len(value) > 60 or PLACEHOLDER.search(value):
         return False
@@ -174,7 +174,7 @@ _WORD_LOGIN = re.compile(r"[a-z]{5,16}\d{0,2}")
 
 
 def may_be_login(value: str) -> bool:
-    """Tell a login that may be a person's from the names of services and words of code."""
+    """Return whether a login may be a person's rather than a service's name or a word of code."""
     name = value.lower().lstrip("@")
     return (
         bool(_WORD_LOGIN.fullmatch(name))
@@ -206,7 +206,7 @@ _SERVICES = words("parts of service users")
 
 
 def is_person_login(value: str) -> bool:
-    """Tell a login that is made of a person's names, `anna.krause` or `annakrause`, from those of machines."""
+    """Return whether a login is made of a person's names: `anna.krause` or `annakrause`."""
     name = value.lower().lstrip("@")
     parts = [part for part in re.split(r"[._\d-]+", name) if part]
     if name in _GENERIC or not parts or not all(part.isalpha() for part in parts) or _NO_NAME.intersection(parts):
@@ -304,7 +304,7 @@ def _frequent(key: str) -> re.Pattern[str] | None:
 
 @functools.lru_cache(maxsize=2)
 def key_places(text: str, lowered: str, triggers: frozenset[str]) -> tuple[tuple[int, int], ...]:
-    """Return where the last words of keys are; two finders ask for those of one text."""
+    """Return the places of keys' last words; cached, because two finders ask for those of one text."""
     found: list[tuple[int, int]] = []
     for key in sorted(trigger[1:] for trigger in triggers):
         before = _BEFORE_LAST.get(key, ())

@@ -152,7 +152,7 @@ _JOINT = re.compile(
     r"(?P<joint>(?P<q>[\"'`])(?<=[\w+/=.-]{3}.)[ \t]*(?:\\?\r?\n[ \t]*)?(?:[+.&]|\.\.|<>|\|\||\+=)?[ \t]*\\?"
     r"(?:\r?\n[ \t]*)?(?:[+.&]|[A-Za-z_]\w{0,30}[ \t]*(?:\+|\.)=)?[ \t]*[bfru]?(?P=q))(?=[\w+/=.-]{3})"
 )
-"""What stands between the literals of `"abc" + "def"` and of `key = "abc"` and `key += "def"` on two lines."""
+"""The text between the literals of `"abc" + "def"`, or of `key = "abc"` and `key += "def"` on two lines."""
 
 
 _CHUNK = re.compile(

@@ -76,7 +76,7 @@ _PLAIN_NAME = re.compile(
     r"|db|database|type|kind|space|at|on|time|date|created|modified|updated|mac|fp|arn|org|project|address|addr|endpoint"
     r"|[a-z]?sid|server|realm|scopes?|tags?|image|algorithm|public|recipient|lease|duration|count|size|enabled|mode|file|folder)\Z"
 )
-"""What a document of secrets also holds."""
+"""Other keys in a document of secrets."""
 _HASHING = re.compile(
     r"(?i)\bgit\b|sha\d*|\bmd5|\bhash|digest|checksum"
     r"|\bdocker\b|\bpodman\b|\betag\b|commit|rev-parse|uuid|\bgh (?:run|pr|issue|api)"
@@ -160,7 +160,7 @@ def _joined(trace: Trace) -> Iterator[Join]:
 
 
 def _is_poll(call: ToolCall) -> bool:
-    """Tell a call that asks a running program for more of its output."""
+    """Return whether a call asks a running program for more of its output."""
     return isinstance(call.arguments, Mapping) and not _SESSIONS.isdisjoint(call.arguments)
 
 
@@ -226,7 +226,7 @@ def _entries(content: str) -> Iterator[str]:
 
 
 def _is_chosen(line: str) -> bool:
-    """Tell a password of words from a line that a command prints about something else."""
+    """Return whether a printed line is a password, perhaps of words, and not about something else."""
     made = not is_hex(line) and (line.count("-") > 1 or any(c.isdigit() for c in line) or ", " in line)
     return (
         made
@@ -264,7 +264,7 @@ def _told_strings(value: Any) -> Iterator[str]:
 
 
 def _is_printed(value: str) -> bool:
-    """Tell a random value from the words, names and paths that commands print."""
+    """Return whether a value is random rather than one of the words, names and paths that commands print."""
     if (
         PLACEHOLDER.search(value)
         or len(value) > 512

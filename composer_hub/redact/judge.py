@@ -42,13 +42,13 @@ _WORDS = re.compile(r"[A-Za-z]*\d{0,4}(?:[ _\-./:,+|@#][A-Za-z]*\d{0,4})*[.!?:;,
 
 
 def is_example_key(value: str) -> bool:
-    """Tell whether the value holds a key that a vendor prints in its documentation."""
+    """Return whether the value holds a key that a vendor prints in its documentation."""
     return any(example in value for example in _EXAMPLE_KEYS)
 
 
 @functools.lru_cache(maxsize=8192)
 def is_dummy(value: str) -> bool:
-    """Tell whether documentation would write this value in place of a secret."""
+    """Return whether documentation would write this value in place of a secret."""
     few = len(set(value)) < min(8 if len(value) >= 24 else 6, (len(value) + 1) // 2)
     return few or bool(_DUMMY.search(value)) or is_example_key(value)
 
@@ -87,19 +87,19 @@ def num_classes(text: str) -> int:
 
 
 def is_worded(value: str, min_letters: int = 4) -> bool:
-    """Tell whether words of `min_letters` or more make up at least half of the letters, as in `TokenType2`."""
+    """Return whether words of `min_letters` or more make up half of the letters, as in `TokenType2`."""
     runs = [run for run in _RUNS.findall(value) if len(run) >= min_letters and surprise(run) < 3.8]
     return sum(map(len, runs)) >= 0.5 * sum(c.isalpha() for c in value)
 
 
 def reads_as_words(value: str) -> bool:
-    """Tell whether every part of the value is a word, perhaps with a small number behind it."""
+    """Return whether every part of the value is a word, perhaps followed by a small number."""
     return bool(_WORDS.fullmatch(value)) and surprise(value) < 3.3 and switches(value) < 0.3
 
 
 @functools.lru_cache(maxsize=8192)
 def looks_random(value: str) -> bool:
-    """Tell whether a machine rather than a person made this value of 12 characters or more."""
+    """Return whether the value has 12 characters or more that a machine made rather than a person."""
     if len(value) < 12 or is_dummy(value):
         return False
     value = value[:256]
@@ -109,7 +109,7 @@ def looks_random(value: str) -> bool:
 
 
 def has_random_part(value: str) -> bool:
-    """Tell whether the value or what follows its last separator looks random."""
+    """Return whether the value, or the part after its last separator, looks random."""
     return looks_random(value) or looks_random(re.split(r"[_-]", value)[-1])
 
 
@@ -152,7 +152,7 @@ _ASIAN = re.compile("[\u3040-\u30ff\u4e00-\u9fff\uac00-\ud7af]")
 
 @functools.lru_cache(maxsize=8192)
 def what_is(value: str) -> str:
-    """Return what a value is if its notation says that it is no secret: a path, a version, code; or nothing."""
+    """Return the kind of a value that its notation shows not to be a secret (path, version, code), or ""."""
     for kind in KINDS:
         if kind.pattern.fullmatch(value) and not (kind.is_worded and any(map(looks_random, _RUN.findall(value)))):
             return kind.name
@@ -167,15 +167,15 @@ def what_is(value: str) -> str:
 
 
 def is_ordinary(value: str) -> bool:
-    """Tell whether the value is a path, an address, a version, code: anything whose notation says what it is."""
+    """Return whether the value is a path, an address, a version, code: anything that its notation shows."""
     return bool(what_is(value))
 
 
 def is_private(value: str) -> bool:
-    """Give the last word on a value that its surroundings make a secret: no finder overrules what the value is.
+    """Decide on a value that its surroundings make a secret; no finder overrules this.
 
-    Numbers are an exception, because only the surroundings tell a PIN from a port. A long value may hold what marks a
-    dummy by chance.
+    Numbers are an exception, because only the surroundings distinguish a PIN from a port. A long value may by
+    chance hold text that marks a dummy.
     """
     if _NUMBER.fullmatch(value):
         return True
@@ -226,12 +226,12 @@ def is_secret(value: str, strength: str, written: str) -> bool:
 
 
 def is_test_name(value: str) -> bool:
-    """Tell the name of a test, which is made of words, from random characters and signs."""
+    """Return whether a value can be the name of a test, made of words rather than random characters."""
     return not _SIGNS.search(value) and (is_worded(value, min_letters=3) or not is_all_random(value))
 
 
 def _is_salt(value: str, written: str) -> bool:
-    """Tell a generated value of all kinds of signs from an expression."""
+    """Return whether a value with all kinds of signs was generated, and is not an expression."""
     signs = len(set(value) - _ALNUM)
     if written != "quoted" or len(value) < 32 or value.count(" ") > 3 or signs < 5:
         return False
@@ -299,7 +299,7 @@ def _is_password(value: str) -> bool:
 
 _PATH = re.compile(r"[\w.-]+(?:/[\w.-]+)+/?")
 _MADE = re.compile(r"\d\W*[!@#$%^&*?]|[!@#$%^&*?+]\w|(?<=[a-z])(?:\d{3,4}|[-_.]\d{2,4})[!?.]{0,2}\Z")
-"""What people add to words to make a password: a sign, or a year."""
+"""The additions that turn a word into a password: a sign, or a year."""
 _LOWER = re.compile(r"[a-z0-9]+(?:[-._][a-z0-9]+)+")
 _NO_PASSWORD = re.compile(
     r"://|^[*/.~$<{(\[%@#&|=-]|\$\{|\{\{|\(|\)|^(?:[a-z_]{2,}|[A-Z_]{2,})=|\.(?:py|js|ts|go|rs|rb|java|md|json|ya?ml|toml|txt|sh|html|css|lock|log|env)\b"
@@ -308,7 +308,7 @@ _NO_PASSWORD = re.compile(
 
 
 def looks_like_password(value: str) -> bool:
-    """Tell a password from the words, names, versions and paths in sentences and calls."""
+    """Return whether a value is a password, not a word, name, version or path in a sentence or call."""
     if _NO_PASSWORD.search(value) or is_ordinary(value) or PLACEHOLDER.search(value):
         return False
     made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
@@ -343,7 +343,7 @@ MIN_TAIL = 28
 
 
 def is_prefixed_token(prefix: str, tail: str) -> bool:
-    """Tell a vendor's token from an id, a file name or an identifier."""
+    """Return whether a value is a vendor's token rather than an id, a file name or an identifier."""
     parts = prefix.replace("-", "_").lower().split("_")
     if not _CHOSEN_PREFIX.fullmatch(prefix) or parts[0] in _IDS or parts[-1] in _IDS or tail.startswith(_NODE_IDS):
         return False
@@ -356,7 +356,7 @@ def is_prefixed_token(prefix: str, tail: str) -> bool:
 
 
 def is_all_random(text: str) -> bool:
-    """Tell whether upper case, lower case and digits alternate about as often as by chance."""
+    """Return whether upper case, lower case and digits alternate about as often as by chance."""
     return num_classes(re.sub(r"[_.-]", "", text)) == 3 and switches(text) >= 0.45
 
 
@@ -364,7 +364,7 @@ def is_all_random(text: str) -> bool:
 
 
 def is_argument(value: str) -> bool:
-    """Tell the secret that a command is given from a variable, a path, another flag or a word."""
+    """Return whether a command's argument is a secret rather than a variable, a path, a flag or a word."""
     if value.startswith(("$", "<", "-", "/", "{", "@", "%", "./", "~", "*")) or value.lower() in TRIVIAL:
         return False
     return not is_dummy(value) and not (value.isalpha() and value.islower() and len(value) < 12)
@@ -374,7 +374,7 @@ _PORT = re.compile(r"\d{2,5}/")
 
 
 def is_url_password(value: str) -> bool:
-    """Tell a password in a URL or a connection string from a variable."""
+    """Return whether a value in a URL or a connection string is a password rather than a variable."""
     if value.startswith(("$", "{", "%", "<", "*")) or is_dummy(value) or "://" in value or _PORT.match(value):
         return False
     return value.lower() not in TRIVIAL and value.lower() not in ("pass", "pwd", "passwd")
@@ -388,14 +388,14 @@ _WORDS_WITH_DASHES = re.compile(r"[A-Za-z]+(?:-[A-Za-z]+)*")
 
 
 def is_header(value: str) -> bool:
-    """Tell the credentials of a header from an expression or a word."""
+    """Return whether the value of a header is credentials rather than an expression or a word."""
     if value.endswith("]") or "*" in value or (_WORDS_WITH_DASHES.fullmatch(value) and is_worded(value)):
         return False
     return not is_dummy(value) and not reads_as_words(value) and not EXPRESSION.search(value.rstrip("="))
 
 
 def is_basic(value: str) -> bool:
-    """Tell whether the value decodes to `user:password`."""
+    """Return whether the value decodes to `user:password`."""
     try:
         return b":" in base64.b64decode(value + "=" * (-len(value) % 4), validate=True)
     except ValueError:

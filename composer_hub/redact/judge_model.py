@@ -228,7 +228,7 @@ def _featured(atoms: Atoms, rows: Ints, near: Ints) -> Rows:
         (role, tool, kind_random), (column(near), kind_random),
     ]  # fmt: skip
     columns = [mixed(np.full(count, number, np.uint64), *part) for number, part in enumerate(parts)]
-    # What was asked for matters most where little was printed.
+    # The words of the request matter most if little was printed.
     words = np.where(alone < 4, np.uint64(1), np.uint64(0))
     asked = [at(np.where(atoms.is_about, low, np.uint64(0)), about_first + k) for k in range(1, 13)]
     columns += [mixed(words, np.full(count, 999, np.uint64), kind_random, one) * (one > 0) for one in asked]
@@ -424,7 +424,10 @@ def _opinion(atoms: Atoms, start: int, end: int, klass: int, share: float) -> It
 
 
 def is_vetoed(value: str, label: str) -> bool:
-    """Tell what no model is asked about: dummies, published examples, digests, ids, files, code and small numbers."""
+    """Return whether no model is asked about a value.
+
+    Such are dummies, published examples, digests, ids, files, code and small numbers.
+    """
     return (
         len(value) < MIN_CHARS
         or bool(_ORDINARY.fullmatch(value))

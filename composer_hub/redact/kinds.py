@@ -1,7 +1,7 @@
-"""The notations of values that are no secret: paths, routes, code, versions, ids, digests.
+"""The notations of values that are not secrets: paths, routes, code, versions, ids, digests.
 
-Out: `KINDS`, rows that `judge.what_is` tries. A name, a header or a sentence says that something is private. Whether
-the value is something else is written in the value, so it is decided once, for every finder.
+Out: `KINDS`, rows that `judge.what_is` tries. A name, a header or a sentence announces that something is
+private. The value itself shows whether it is something else, so that is decided once, for every finder.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 
 class Kind(NamedTuple):
-    """A notation that says what a value is."""
+    """A notation that shows what a value is."""
 
     name: str
     pattern: re.Pattern[str]  # of the whole value
@@ -149,4 +149,4 @@ KINDS = (
           )[-_/\ ]?){1,7})""",
     ),
 )
-"""What is ordinary whatever names it. Each is tried on the whole value."""
+"""Notations of ordinary values, whatever name they have. Each is tried on the whole value."""

@@ -1,4 +1,4 @@
-"""What finders have in common: the text they search, the spans they yield, and ways to look around a place.
+"""Shared parts of finders: the text they search, the spans they yield, and ways to look around a place.
 
 In: a text. Out: `Subject`, which a `Finder` turns into `Span`s.
 """
@@ -50,7 +50,7 @@ def long_words(text: str) -> frozenset[str]:
 
 
 def places(text: str, word: str) -> Iterator[int]:
-    """Yield where the word begins; two places do not overlap."""
+    """Yield the offsets at which the word begins, without overlaps."""
     at = text.find(word)
     while at >= 0:
         yield at
@@ -77,7 +77,7 @@ def matches_at(
 
 
 def is_accepted(value: str, accept: Callable[[str], bool]) -> bool:
-    """Tell whether a value holds no placeholder and its beginning is accepted."""
+    """Return whether a value holds no placeholder and its beginning is accepted."""
     return not PLACEHOLDER.search(value) and accept(value[:MAX_JUDGED])
 
 
@@ -88,12 +88,12 @@ def line_before(text: str, at: int, reach: int = 60) -> str:
 
 
 def is_escaped(text: str, start: int) -> bool:
-    r"""Tell whether the letter before this place belongs to an escape such as `\n`."""
+    r"""Return whether the letter before this place belongs to an escape such as `\n`."""
     return text[max(0, start - 2) : start] in ("\\n", "\\t", "\\r")
 
 
 def is_inside(text: str, start: int) -> bool:
-    """Tell whether a word or a longer number continues at this place."""
+    """Return whether a word or a longer number continues at this place."""
     return start < 0 or (
         bool(start and (text[start - 1].isalnum() or text[start - 1] in "_.:")) and not is_escaped(text, start)
     )

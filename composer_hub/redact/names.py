@@ -44,7 +44,7 @@ _SECRET_KEY = re.compile(
     r"crypt\w*|secret|rpc)[_\- ]?\Z"
 )
 
-# What takes the promise back when it follows the stem.
+# Endings that cancel the promise of the stem before them.
 _HARMLESS = re.compile(
     r"(?i)[_\-.]?(?:s?[_\-.]?(?:id|ids|name|names|count|counts|type|types|url|uri|path|file|filename"
     r"|field|length|len|size|limit|limits|expir\w*|ttl|ref|label|mgr|"
@@ -113,7 +113,7 @@ def promise_in(text: str) -> tuple[str, str]:
 
 
 def is_whole(text: str, at: int, stem: Stem) -> bool:
-    """Tell whether the stem makes up whole parts of a name: `_pat` does not in `_path`, nor `key` in `keyboard`."""
+    """Return whether the stem is whole parts of a name, unlike `_pat` in `_path` and `key` in `keyboard`."""
     after = at + len(stem.word)
     if (
         not stem.continues
@@ -127,7 +127,7 @@ def is_whole(text: str, at: int, stem: Stem) -> bool:
 
 
 def _same_part(last: str, following: str) -> bool:
-    """Tell whether a part of a name continues from one letter to the next; the s of a plural does not count."""
+    """Return whether a part of a name continues from one letter to the next, not counting a plural s."""
     if not last.isalpha() or not following[:1].isalpha():
         return False
     if following[0] in "sS" and not following[1:].isalpha():
@@ -141,17 +141,17 @@ def strength_at(strength: str, lowered: str, at: int) -> str:
 
 
 def is_harmless(before: str, after: str, strength: str) -> bool:
-    """Tell whether the text around a stem takes its promise back."""
+    """Return whether the text around a stem cancels its promise."""
     return takes_back(after) or is_public(before, strength)
 
 
 def takes_back(after: str) -> bool:
-    """Tell whether what follows a stem takes its promise back: an id, a count, a policy."""
+    """Return whether the text after a stem cancels its promise: an id, a count, a policy."""
     return bool(_HARMLESS.match(after))
 
 
 def is_public(before: str, strength: str) -> bool:
-    """Tell whether what precedes a stem makes it a public key or a token of a page, a parser or a model."""
+    """Return whether the text before a stem makes it a public key, or a token of a page, parser or model."""
     public = {"key": _PUBLIC_KEY, "token": _PUBLIC_TOKEN}.get(strength)
     if strength == "password" and _ONE_PASSWORD.search(before):
         return True

@@ -1,7 +1,7 @@
 """Find many known strings in a text at once, in time that does not grow with their number.
 
-In: strings. Out: `Needles`, which yields where they begin in a text. Their first characters are one regular expression;
-what follows is looked up by length.
+In: strings. Out: `Needles`, which yields the offsets at which they begin in a text. Their first characters
+are one regular expression; the rest is looked up by length.
 """
 
 from __future__ import annotations

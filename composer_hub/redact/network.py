@@ -13,7 +13,8 @@ from composer_hub.redact.data import words
 from composer_hub.redact.judge import is_hex
 from composer_hub.redact.match import Span, Subject, is_inside, line_before
 
-# A pattern that begins with one character, not with a repeat, lets the engine skip to where it may begin.
+# A pattern that begins with one character, not with a repeat, lets the engine skip to the places of that
+# character.
 _IPV4 = re.compile(r"\.\d{1,3}\.\d{1,3}\.\d{1,3}(?![\w]|\.\d)")
 _VERSION_BEFORE = re.compile(
     r"(?i)(?:version|release|ver|build|\bv|rev|tag|==|>=|<=|~=|\^|~|(?<![/\[])/|[a-z]-|\"version\")[\s:=\"']{0,4}$"

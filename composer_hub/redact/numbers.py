@@ -185,13 +185,13 @@ def _digits(number: str) -> str:
 
 
 def _continues(text: str, start: int) -> bool:
-    """Tell whether the digits continue a word, an amount, a path or a hash."""
+    """Return whether the digits continue a word, an amount, a path or a hash."""
     before = text[start - 1 : start]
     return bool(before) and (before.isalnum() or before in "_#$/-.") and not is_escaped(text, start)
 
 
 def _json_number(text: str, start: int) -> bool:
-    """Tell whether the digits are a JSON number: a placeholder without quotes would break the text."""
+    """Return whether the digits are a JSON number: a placeholder without quotes would break the text."""
     return text[max(0, start - 8) : start].rstrip().endswith('":')
 
 

@@ -89,13 +89,13 @@ def _is_mail(address: str, text: str, start: int) -> bool:
 
 
 def is_credited(text: str, at: int, line: str) -> bool:
-    """Tell whether a license names its authors in this line or the line above."""
+    """Return whether a license names its authors in this line or the line above."""
     if _COPYRIGHT.search(line):
         return True
     above = at - len(line) - 1
     if not (above > 0 and text[above] == "\n" and _COPYRIGHT.search(above_line := line_before(text, above, 160))):
         return False
-    # A list of authors goes on below its first line, under the same signs.
+    # A list of authors continues below its first line, after the same signs.
     return line[:1].isspace() or _LEAD.match(line)[0] == _LEAD.match(above_line)[0] != ""  # type: ignore[index]
 
 
@@ -162,7 +162,7 @@ def _named_people(text: str, pattern: re.Pattern[str], rule: str) -> Iterator[Sp
 
 
 def is_person(name: str) -> bool:
-    """Tell whether these words are the full name of a person."""
+    """Return whether these words are the full name of a person."""
     return (
         " " in name
         and not _NOT_PEOPLE.search(name)

@@ -1,6 +1,6 @@
 """Street addresses, machines of persons, and with `strict` coordinates and names behind a label.
 
-In: a text. Out: spans. What a key announces is found by `fields.py`.
+In: a text. Out: spans. `fields.py` finds the values that a key announces.
 """
 
 from __future__ import annotations

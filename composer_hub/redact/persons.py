@@ -122,11 +122,11 @@ _WRITER = re.compile(
     rf"(?m:\n(?:\[[\d./, :APMapm-]{{5,24}}\] )?(?P<v>[{_UPPER}][^\W\d_]{{1,20}}(?:[ -][{_UPPER}][^\W\d_]{{1,20}}){{1,2}})"  # noqa: E501
     r"(?:(?<=\w)(?:,? {1,4}| \[)\d{1,2}:\d\d(?::\d\d)?(?: ?[AaPp][Mm])?\]?:?$))"
 )
-"""Who wrote a message of a chat, before its time; a literal at the beginning is what the engine skips to."""
+"""The writer of a chat message, before its time. It begins with a literal, so that the engine can skip."""
 
 
 def _first_names(text: str) -> Iterator[str]:
-    """Yield the first names that are alone behind a word that is said of people, or before a thing that people have."""
+    """Yield first names that are alone after a word for people, or before a thing that people have."""
     for match in _FIRST.finditer(text):
         start = match.start()
         is_kin = text.endswith(_KIN, 0, start)
@@ -187,12 +187,12 @@ def _long_parts(parts: list[str]) -> set[str]:
 
 
 def _is_plain(text: str, end: int) -> bool:
-    """Tell whether what follows a name is prose, not code or a title."""
+    """Return whether a name is followed by prose, not by code or a title."""
     return not text[end : end + 2].strip() or text[end] in ",.;)'\"<!?" or text[end : end + 2] in (" (", " <")
 
 
 def _is_heading(parts: list[str]) -> bool:
-    """Tell whether the words are English words rather than names."""
+    """Return whether the words are English words rather than names."""
     return any(
         re.search(r"(?:ing|tion|ment|ness|ity|ics|ings|ions|ers|able|ible|less|ware|ful|ized|ated|ed)\Z", part.lower())
         for part in parts
@@ -217,7 +217,7 @@ def _until_surname(parts: list[str], ends: str) -> list[str]:
 
 
 def _continues(last: str, part: str, ends: str) -> bool:
-    """Tell whether a name goes on after its second word: behind an initial, a particle or another given name."""
+    """Return whether a name continues after its second word: after an initial, a particle or a given name."""
     return (
         last.lower() in _PARTICLES
         or part.lower() in _PARTICLES

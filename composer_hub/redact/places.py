@@ -152,10 +152,10 @@ _CONTENTS: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bo
     (("kty",), _JWK, "jwk", looks_random),
     (("thin:", "oci:", "sqlplus", "expdp", "impdp"), _ORACLE, "oracle", is_url_password),
 )
-"""What a text must contain, any of these, before a pattern is tried; the pattern, the rule, what accepts a value."""
+"""Words of which a text must contain one before a pattern is tried; the pattern, its rule, its check."""
 _CALLS = words("calls with passwords")
 _COMMENTED = {"token": "token", "secret": "secret", "password": "pass", "api key": "key"}
-"""What a comment may call the literal below it, and the trigger of each."""
+"""Words for the literal below a comment, and the trigger of each."""
 PLACE_TRIGGERS = (
     *(*_CALLS, *(word for word, _, _, _ in _BEGINNINGS), "identified", "chpasswd"),
     *_COMMENTED.values(),

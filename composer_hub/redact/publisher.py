@@ -1,4 +1,4 @@
-"""Who publishes: the values of this machine and its user, which are replaced wherever they occur.
+"""The publisher: values of this machine and its user, which are replaced wherever they occur.
 
 In: the environment, the home folder, git's configuration, the host name. Out: a `Publisher` for `Redactor`.
 """

@@ -1,8 +1,8 @@
 """A second reader: a model that tags private spans, asked about what the rules left.
 
 In: redacted traces, and a `Tagger`, which loads and runs the model (`composer_hub/integrations/token_classifier.py`).
-Out: values to replace, under our labels. A model's labels become ours by a table; a model without one is refused,
-since a label that nobody has read may mean anything.
+Out: values to replace, under our labels. A model's labels become ours by a table; a model without one is
+refused, since an unknown label may mean anything.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Reader:
         return f"hf:{self._tagger.name}@{self._tagger.revision}"
 
     def announce(self, traces: Iterable[Trace]) -> None:
-        """Say how much there is to read, how fast this machine reads, and how long it takes."""
+        """Print how much there is to read, how fast this machine reads, and how long it takes."""
         pieces = list(dict.fromkeys(piece for trace in traces for piece in pieces_of(trace)))
         if not pieces:
             return

@@ -361,7 +361,7 @@ class Redactor:
 
 
 def _is_also_a_word(value: str, text: str) -> bool:
-    """Tell a capitalized word that the text also has in lower case: it would go wherever a sentence begins with it."""
+    """Return whether a capitalized value is also a word of the text, which may begin other sentences."""
     return value.isalpha() and value.istitle() and bool(re.search(rf"\b{value.lower()}\b", text))
 
 
@@ -372,7 +372,7 @@ def _fitted(joins: Iterable[Join]) -> Iterator[Join]:
 
 
 def pieces_of(text: str) -> Iterator[str]:
-    """Yield a text, or the parts of a huge one, cut at the end of a line or a word where there is one."""
+    """Yield a text, or the parts of a huge one, cut at the end of a line or a word if possible."""
     start = 0
     while len(text) - start > MAX_PIECE:
         end = start + MAX_PIECE

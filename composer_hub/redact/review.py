@@ -1,4 +1,4 @@
-"""What a person decides about replaced values before anything is published.
+"""A person's decisions about replaced values before anything is published.
 
 In: samples of each rule in context. Out: `Decisions`, a local file of keyed digests, never of values. A kept value is a
 false alarm: it stays as it is in every later run.
@@ -17,7 +17,7 @@ AROUND = 100
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """A replaced value where it was found. It stays on this machine."""
+    """A replaced value with its context. It stays on this machine."""
 
     label: str
     rule: str

@@ -15,7 +15,7 @@ from composer_hub.redact.match import NEXT_FIELD, Span, Subject, places
 from composer_hub.redact.names import is_harmless
 
 _NOUNS = {noun: noun.split()[0].split("-")[0] for noun in words("nouns for secrets")}
-"""What people call a secret in the languages they write to agents in, and the trigger of each."""
+"""Nouns for secrets in the languages that people write to agents in, and the trigger of each."""
 _LOGINS = {
     login: {"creds": "cred", "credential": "cred"}.get(login, login.split()[0])
     for login in words("announcements of logins")
@@ -31,7 +31,7 @@ _ANY_TRIGGER = frozenset(SENTENCE_TRIGGERS)
 MAX_STATED = 1_000
 """Characters between a noun and the end of a value that a sentence names."""
 _SIGN = re.compile(r"[\d!@#$%^&*?+]")
-"""What a value in a sentence has one of."""
+"""A value in a sentence has at least one of these."""
 _GAP = r"(?:[ \t]|\n|\\n|(?<=\n)[>+|]|(?<=\n)[ \t]{0,8}\d{1,6}[\t:→|]){0,60}"
 _OPEN = r"(?:\\?[\"'`“”„«»\u2018\u2019*]){0,4}"
 _VALUE = r"(?=[^\s\"'`]{0,60}[\d!@#$%^&*?+])(?P<v>[!#-&(-+\--;=-\[\]^_a-z{|}~\u00c0-\u024f\u0400-\u04ff]{6,200})"
@@ -152,7 +152,7 @@ def _logins(subject: Subject, login: str) -> Iterator[Span]:
 
 
 def _is_login_of(value: str, between: str) -> bool:
-    """Tell a password from the digests, paths and ids beside a login."""
+    """Return whether a value is a password rather than a digest, path or id beside a login."""
     return not is_hex(value) and value.count("/") < 2 and "=" not in value[:-1] and not _PART_OF_ANOTHER.search(between)
 
 
@@ -184,7 +184,7 @@ def _codes(subject: Subject, word: str) -> Iterator[Span]:
 
 
 def _lone_seed_phrases(text: str) -> Iterator[Span]:
-    """Yield twelve to twenty-four words that stand alone, where a wallet is mentioned."""
+    """Yield twelve to twenty-four words on their own in a text that mentions a wallet."""
     if not _WALLET_WORD.search(text):
         return
     for match in _QUOTED_SEED.finditer(text):

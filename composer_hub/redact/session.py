@@ -267,7 +267,7 @@ class KnownValues:
                 continue
             places = places or [match.start() for match in _LETTER.finditer(lowered)]
             first, last = places[start], places[end - 1] + 1
-            # Tokens of one kind begin alike. A word that goes on in another way is another token, not a part of this.
+            # Tokens of one kind begin alike. A word that continues differently is another token, not a part.
             if is_part and (_WORD_BEFORE.search(lowered, max(0, first - 2), first) if is_end else
                             _WORD_AFTER.match(lowered, last)):  # fmt: skip
                 continue
@@ -372,7 +372,7 @@ def _names_home(text: str, start: int, end: int) -> bool:
 
 
 def _names_user(text: str, start: int, end: int) -> bool:
-    """Tell whether the name of the user is a whole word here; names that are also words go in paths only."""
+    """Return whether the user's name is a whole word here; names that are also words count in paths only."""
     if _names_home(text, start, end):
         return True
     begins = not _is_letter(text, start - 1) or bool(_CODE_BEFORE.search(text, max(0, start - 12), start))

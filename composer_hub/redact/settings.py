@@ -137,7 +137,7 @@ def _setting(text: str, start: int, after: int) -> Span | None:
 
 
 def _notation(text: str, head: str, name: str, match: re.Match[str], group: str) -> str:
-    """Tell how a name and its value are written: as a line, a flag, an attribute or a field; code is none of these."""
+    """Return how a name and its value are written (line, flag, attribute, field), or "" for code."""
     if name.startswith("-") or head.endswith("--"):
         listed = match["close"] and (match["sign"] or "").startswith(",")
         flag = not match["close"] and (match["space"] or (match["sign"] or "").startswith("="))
@@ -172,7 +172,7 @@ def _bare(value: str, notation: str) -> str:
 
 
 def _among_settings(text: str, line: int) -> bool:
-    """Tell whether the lines around this one are settings as well, rather than code or sentences."""
+    """Return whether the lines around this one are also settings, rather than code or sentences."""
     above = [one for one in text[max(0, line - 400) : line].split("\n") if one.strip()][-2:]
     end = text.find("\n", line)
     below = [one for one in text[end : end + 400].split("\n") if one.strip()][:2] if end >= 0 else []
@@ -240,7 +240,7 @@ def is_setting_secret(value: str, kind: str, notation: str) -> bool:
 
 
 def _is_chosen(value: str, notation: str) -> bool:
-    """Tell a password that a person chose, perhaps of words, from words about passwords and names of things."""
+    """Return whether a person may have chosen a value as a password, rather than named a thing."""
     parts = [fold(part) for part in _PARTS.findall(value)]
     if " " in value:
         return _is_phrase(value, parts) and ("quoted" in notation or notation == "line")
@@ -257,7 +257,7 @@ def _is_chosen(value: str, notation: str) -> bool:
 
 
 def is_vocabulary(value: str) -> bool:
-    """Tell words about secrets and programs, perhaps with dashes, from others."""
+    """Return whether a value is made of words about secrets and programs, perhaps with dashes."""
     parts = [part for part in _PARTS.findall(value.lower()) if len(part) > 1]
     return (
         sum(c.isdigit() for c in value) <= 1
@@ -267,7 +267,7 @@ def is_vocabulary(value: str) -> bool:
 
 
 def is_chosen_word(value: str) -> bool:
-    """Tell a word that a person may have chosen as a password from the words of commands."""
+    """Return whether a word is one that a person may have chosen as a password, not a word of a command."""
     return is_setting_secret(value, PASSWORD, "flag")
 
 

@@ -86,7 +86,7 @@ def replaced(text: str, spans: Iterable[tuple[int, int, What]], place: Callable[
 
 
 def values_in(text: str, value: str) -> list[str]:
-    """Return what may be replaced of a value where it first occurs, as it is or as JSON spells it."""
+    """Return the replaceable parts of a value at its first occurrence, as it is or as JSON spells it."""
     for spelling in (value, json.dumps(value)[1:-1]):
         if (at := text.find(spelling)) >= 0:
             found = [text[part.start : part.end] for part in Structure(text).parts(at, at + len(spelling))]
@@ -151,7 +151,7 @@ class Structure:
         return start, end
 
     def _closes_earlier(self, closing: str, start: int, end: int) -> bool:
-        """Tell whether a bracket at the end of a span closes one that is open before it."""
+        """Return whether a bracket at the end of a span closes one that was opened before the span."""
         opening = _CLOSES[closing]
         if self._text.count(opening, start, end) >= self._text.count(closing, start, end):
             return False
@@ -207,7 +207,7 @@ class Structure:
         if escape is None or not begin < at < escape.end():
             return at
         unit = 2 ** (token.level + 1)  # backslashes that spell one
-        last = escape.end(1) - len(escape[1]) % unit  # where the escape of a letter begins
+        last = escape.end(1) - len(escape[1]) % unit  # the start of a letter's escape
         if at > last:
             return at if last == escape.end(1) else escape.end() if is_start else last
         cut = (at - begin) % unit
@@ -254,7 +254,7 @@ def _documents(text: str) -> Iterator[_Document]:
 
 
 def _tokens(text: str, start: int, end: int, level: int) -> Iterator[_Token]:
-    """Yield the values and keys of a document that is escaped so many times."""
+    """Yield the values and keys of a document that is escaped `level` times."""
     # n backslashes before a quotation mark are k escaped backslashes and the mark's own: 1 at level 1, 3 at level 2.
     own, unit = 2**level - 1, 2 ** (level + 1)
     marks = [mark for mark in _DOUBLE.finditer(text, start, end) if len(mark[1]) % unit == own]

@@ -20,7 +20,7 @@ MAX_ROWS = 200
 """Rows of a table that are read below its head."""
 
 _COLUMNS = {name: name.replace("_", " ").split()[0] for name in words("columns of secrets")}
-"""What a column of secrets may be called, and the trigger of each."""
+"""Names of columns of secrets, and the trigger of each."""
 _HEAD_CELL = re.compile(r"[ \t\"'`*]{0,40}([^\W\d_][\w ./()°'-]{0,40}?)[ \t\"'`*]{0,40}")
 _COLUMN = re.compile(r"\S+(?: \S+)*?(?=\s{1,}|\Z)")
 _COLUMNED = re.compile(r"\s*[A-Za-z_][\w.]*(?:\s+[A-Za-z_][\w.]*){2,20}\s*")
@@ -108,7 +108,7 @@ def _column_spans(subject: Subject) -> Iterator[Span]:
 
 
 def _aligned(text: str, begin: int, at: int) -> tuple[list[Span], int]:
-    """Return what is below the names of a table whose columns only spaces align, and where the table ends."""
+    """Return the private values in a table that only spaces align, and the offset of its end."""
     spans: list[Span] = []
     heads = [(name[0], name.start()) for name in _COLUMN.finditer(text[begin:at])]
     if len(heads) < 3 or sum(bool(fields_of(name) or _promise(name)[0]) for name, _ in heads) < 2:
@@ -131,7 +131,10 @@ def _aligned(text: str, begin: int, at: int) -> tuple[list[Span], int]:
 
 
 def _may_be_cells(head: str, delimiter: str) -> bool:
-    """Tell by the first cell whether a line may be the head of a table; a cell in quotes may hold the delimiter."""
+    """Return whether the first cell of a line allows it to be the head of a table.
+
+    A cell in quotes may hold the delimiter.
+    """
     cell = head.partition(delimiter)[0]
     if cell.lstrip(" \t")[:1] in ("'", '"'):
         return True
@@ -201,7 +204,7 @@ def _row(line: str, at: int, heads: list[str], delimiter: str) -> Iterator[Span]
 
 
 def _is_cell(value: str) -> bool:
-    """Tell a value from the words and identifiers that a table explains."""
+    """Return whether a cell is a value rather than a word or identifier that the table explains."""
     return " " not in value and any(c.isdigit() or c in "!@#$%^&*" for c in value) and value.isascii()
 
 
@@ -259,7 +262,7 @@ def _kubernetes_spans(text: str) -> Iterator[Span]:
 
 
 def _is_plain(name: str, value: str) -> bool:
-    """Tell a level, a host or a number that a secret also holds; its values are often in base64."""
+    """Return whether a value in a secret is only a level, a host or a number, perhaps in base64."""
     if promise_of(name)[0] or kind_of(name):
         return False
     try:

@@ -141,7 +141,7 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
 
 
 def _names_a_value(key: str) -> bool:
-    """Tell whether the string under this key names the value beside it."""
+    """Return whether the string under this key names the value beside it."""
     return key.lower().endswith(("name", "key", "label", "field", "variable"))
 
 

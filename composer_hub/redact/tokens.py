@@ -100,7 +100,7 @@ def known_tokens(subject: Subject) -> Iterator[Span]:
 
 
 def _whole(text: str, word: str) -> Iterator[int]:
-    """Yield where the word is between white space."""
+    """Yield the offsets at which the word is between white space."""
     for at in places(text, word):
         end = at + len(word)
         if (at == 0 or text[at - 1].isspace()) and (end == len(text) or text[end].isspace()):
@@ -109,7 +109,7 @@ def _whole(text: str, word: str) -> Iterator[int]:
 
 def tokens_in(text: str) -> Iterator[Span]:
     """Yield the tokens of a text without remembering its words."""
-    # What one shape has taken is not searched again, or a text of nothing but prefixes would take quadratic time.
+    # A match of one shape is not searched again, or a text of prefixes alone would take quadratic time.
     after = 0
     for separator in _SEPARATOR.finditer(text):
         end = separator.end()
@@ -162,7 +162,7 @@ _ESCAPED_BEFORE = re.compile(r"(?:(?<!\\)(?:\\\\)*\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[
 
 
 def _may_begin(text: str, at: int) -> bool:
-    """Tell whether a token may begin here: after a sign, or after an escape."""
+    """Return whether a token may begin here: after a sign, or after an escape."""
     return at == 0 or not text[at - 1].isalnum() or bool(_ESCAPED_BEFORE.search(text, max(0, at - 8), at))
 
 

@@ -1,4 +1,4 @@
-"""Where a trace has text, and what else goes when its text changes.
+"""Rewrite the texts of a trace, and remove what depends on a text that changes.
 
 In: a trace and a function for texts. Out: the trace with each text rewritten. Ids, roles, types, tool names, argument
 names, model names and numbers stay.

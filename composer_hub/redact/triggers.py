@@ -1,4 +1,4 @@
-"""Tell which of the words that rules need a text contains, looking at each distinct word once per process.
+"""Find which of the rules' trigger words a text contains, looking at each distinct word once per process.
 
 In: texts. Out: for each, the triggers in it, or its long words that hold something. Sessions repeat their words, so the
 answer for a word is remembered.

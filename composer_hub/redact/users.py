@@ -192,7 +192,7 @@ def _names(text: str) -> Iterator[str]:
 
 
 def _is_named(login: str) -> bool:
-    """Tell the login of a person from those of services, where something says who it is."""
+    """Return whether a login that something names as a user is a person's, not a service's."""
     parts = re.split(r"[._-]", login.lower())
     return is_person_login(login) or (len(login) >= 5 and all(len(part) == 1 or may_be_login(part) for part in parts))
 
@@ -234,12 +234,12 @@ _WITH_DOTTED = WordsWith(_dotted_in, lambda text: {word for word in text.split()
 
 
 def _is_rooted(before: str) -> bool:
-    """Tell the folder of homes from others of that name: `src/home/`, `https://x.io/home/`."""
+    """Return whether this is the folder of homes, unlike `src/home/` and `https://x.io/home/`."""
     match = _PATH_BEFORE.search(before)
     path = _GREPPED.split(match[0])[-1] if match else ""
     return not _HOST.fullmatch(path) and not _SOURCE_TREE.search(path)
 
 
 def is_generic(name: str) -> bool:
-    """Tell whether a user name belongs to no person."""
+    """Return whether a user name belongs to no person."""
     return name.lower() in _GENERIC or name.lower().startswith(("user", "your", "example", "some"))
