@@ -1,7 +1,8 @@
-"""What the tests of an unchanged package do: which pass in every order, and which tests run which line.
+"""The baseline of an unchanged package: the tests that pass in every order, and the lines that each runs.
 
-Three runs: as they stand, under coverage with other hashes, and under coverage in reversed order. A test that does not
-end the same way in all three is set aside. Test files that hang or kill the run are found by running each file alone.
+Three runs: unchanged, under coverage with other hashes, and under coverage in reversed order. A test that
+does not end the same way in all three is set aside. Test files that hang or kill the run are found by running
+each file alone.
 """
 
 from __future__ import annotations

@@ -116,7 +116,7 @@ class Function:
 
     @functools.cached_property
     def header(self) -> str:
-        """Return the signature with decorators, as it stands."""
+        """Return the signature with decorators, as it is in the source."""
         start = self.source.line_start(self.first_line)
         return self.source.text[start : self.source.start(self.node.body[0])].rstrip()
 
@@ -144,7 +144,7 @@ class Function:
         return not self.is_trivial() and not any(name in one for one in self.decorators for name in odd)
 
     def is_trivial(self) -> bool:
-        """Return whether the body says too little to be worth writing again."""
+        """Return whether the body has too little code to be worth writing again."""
         if len(self.body) > 1:
             return False
         if not self.body or isinstance(self.body[0], (ast.Pass, ast.Raise)):

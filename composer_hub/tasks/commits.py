@@ -44,7 +44,7 @@ def replays(
     work: Path,
     make_venv: Callable[[Package], Path],
     make_bench: Callable[[Package, Path, Path], Bench],
-    counts: Counter[str],  # reason -> changes; `tried`, too
+    counts: Counter[str],  # reason -> changes, and `tried`
     *,
     revisions: str = "HEAD",
     max_commits: int = 200,
@@ -254,7 +254,7 @@ def _near(package: Package, changed: Sequence[str], solution: Sequence[SourceEdi
 
 
 def _with_lines(baseline: Baseline, package: Package, solution: Sequence[SourceEdit], failing: set[str]) -> Baseline:
-    """Say that the failing tests run every line of the changed files, which is what oracles need to know."""
+    """Return a baseline in which the failing tests run all lines of the changed files, as oracles need."""
     lines = {
         edit.path: dict.fromkeys(range(1, edit.text.count("\n") + 2), frozenset(failing))
         for edit in solution

@@ -40,7 +40,7 @@ def draft(
     num_trees: int = 0,
     hidden: Version | None = None,  # the version of the oracles
 ) -> Draft:
-    """Return the next version of a task dataset, with so many of the new tasks also as Harbor trees."""
+    """Return the next version of a task dataset, with `num_trees` of the new tasks also as Harbor trees."""
     if not made.tasks:
         raise exits.NothingToDo(f"No task was made: {made.numbers()['refused']}. Read the reports of the task set.")
     again = {report.package for report in made.reports if report.package}

@@ -26,14 +26,14 @@ class Candidate:
     """An edit of the package that may become a task."""
 
     kind: str
-    site: str  # what tells it from the other candidates of its kind
+    site: str  # unique among the candidates of its kind
     symbols: tuple[str, ...]
     splices: tuple[Splice, ...]
     guided: frozenset[str]  # the passing tests that the edit can change
     lines: int  # of code that is deleted or changed
     probes: tuple[Splice, ...] = ()  # the same edit with bodies that give trivial answers
     files: tuple[SourceEdit, ...] = ()  # whole files that change besides
-    gold: tuple[SourceEdit, ...] | None = None  # the solution, where it is not the original of the changed files
+    gold: tuple[SourceEdit, ...] | None = None  # the solution, if it is not the original files
     hidden: tuple[tuple[SourceEdit, SourceEdit], ...] = ()  # test files as the agent and as the verifier has them
     breaks_imports: bool = False  # whether modules may fail to import
     notes: dict[str, str] = field(default_factory=dict)  # for the statement

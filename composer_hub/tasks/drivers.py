@@ -1,10 +1,10 @@
-"""Hidden oracles of what no recorded call can build again: tests with other arguments, which tell and compare nothing.
+"""Hidden oracles for values that no recorded call can rebuild: tests with other arguments that only report.
 
-A test knows how to make an object, which properties it has, which errors it raises and when a generator ends. So each
-test of a task is written again: its assertions tell the value that they would compare, the expected values are gone,
-and literals are changed. The original answers. A value is kept if two runs agree on it, if the same package in other
-words gives it (so that nothing is asked that no test describes), if the unchanged test does not show it, and if the
-broken code does not give it.
+A test knows how to make an object, which properties it has, which errors it raises and when a generator ends.
+So each test of a task is rewritten: its assertions report the value that they would compare, the expected
+values are removed, and literals are changed. The original gives the answers. A value is kept if two runs
+agree on it, if a rewritten package also gives it (so that nothing is asked that no test describes), if the
+unchanged test does not show it, and if the broken code does not give it.
 """
 
 from __future__ import annotations
@@ -132,7 +132,7 @@ class _Writer(ast.NodeTransformer):
         return node
 
     def _told(self, values: Sequence[ast.expr]) -> ast.AST:
-        """Return a statement that tells the first value, and another one if it has a call in it."""
+        """Return a statement that reports the first value, and any other one that contains a call."""
         chosen = [one for one in values if not isinstance(one, ast.Constant)]
         first = [one for one in chosen if one is values[0]]
         chosen = first + [one for one in chosen if one not in first and any(map(_is_call, ast.walk(one)))]
@@ -219,7 +219,7 @@ def rewritten(model: Model) -> Iterator[tuple[SourceEdit, ...]]:
 
 
 class Drivers:
-    """What the tests of a package tell of its original, as far as it is certain."""
+    """The values that a package's tests report of the original code, as far as they are certain."""
 
     def __init__(self, bench: Bench, model: Model, tests: Iterable[str], seed: int) -> None:
         self.bench, self.model, self.seed = bench, model, seed
@@ -246,7 +246,7 @@ class Drivers:
         return {place: value for report in self.bench.run(jobs) for place, value in _places(report.values).items()}
 
     def _certain(self) -> dict[Place, Any]:
-        """Return what two runs of the original and three of the same code in other words tell alike."""
+        """Return the values on which two runs of the original and three of rewritten code agree."""
         first, second = (self._told(seed=seed) for seed in (0, 1))
         values = {place: value for place, value in first.items() if _is_plain(value) and second.get(place) == value}
         for edits in rewritten(self.model):
@@ -259,7 +259,7 @@ class Drivers:
         return values
 
     def _passed(self, edits: Sequence[SourceEdit]) -> set[tuple[str, ...]]:
-        """Return the test functions that pass with other sources: only their word counts about a rewrite."""
+        """Return the test functions that pass with other sources: only these can judge a rewrite."""
         paths = sorted({one.path for one in self.files})
         jobs = [
             Job(f"{n}", (path,), edits=tuple(edits), seconds=60.0, test_seconds=5.0) for n, path in enumerate(paths)
@@ -276,7 +276,7 @@ class Drivers:
         return self.by_new_path[path], *names
 
     def _shown(self) -> dict[tuple[Any, ...], set[str]]:
-        """Return what the unchanged tests tell at each place of their source."""
+        """Return the values that the unchanged tests report at each place of their source."""
         shown: dict[tuple[Any, ...], set[str]] = {}
         for place, value in self.values.items():
             if place[0].partition("::")[0] in self.unchanged:
@@ -284,7 +284,7 @@ class Drivers:
         return shown
 
     def oracle_of(self, one: Checked) -> dict[str, Any]:
-        """Return the changed tests of a candidate and the values that they must tell; nothing if there are none."""
+        """Return the changed tests of a candidate and the values that they must report, or {}."""
         tests = {tuple(test.split("[")[0].split("::")) for test in one.fail_to_pass}
         known = {
             place: value for place, value in self.values.items()
@@ -310,7 +310,7 @@ class Drivers:
             return place not in told or not marks.same(told[place], known[place])
 
         telling = [place for place in known if differs(place, broken)]
-        # The others run the function, too, and keep a submission from answering the first ones alone.
+        # The others also run the function, and keep a submission from answering the first ones alone.
         others = [place for place in known if not differs(place, broken) and differs(place, gone)] if telling else []
         kept = (_spread(telling, known) + _spread(others, known))[:MAX_VALUES]
         used = {place[0].partition("::")[0] for place in kept}
@@ -330,7 +330,7 @@ def _places(values: Mapping[str, Any]) -> dict[Place, Any]:
 
 
 def _is_plain(value: Any) -> bool:
-    """Return whether a value says something: a bare type does not, nor does an error that no test names."""
+    """Return whether a value proves something, unlike a bare type or an error that no test names."""
     text = canonical_json(value)
     named = not isinstance(value, dict) or "raises" not in value or isinstance(value["raises"], bool)
     return named and '{"x":' not in text and " at 0x" not in text and "@" not in text

@@ -45,7 +45,7 @@ class Checked:
     cpu_s: float = 0.0
     masked: tuple[str, ...] = ()  # files that quote the solution and that the agent does not get
     num_searched: int = 0  # files
-    recheck: str = ""  # exact, more, fewer or other: what two full runs find, compared with the lists
+    recheck: str = ""  # exact, more, fewer or other: result of two full runs, compared with the lists
 
 
 def check(bench: Bench, model: Model, candidates: Sequence[Candidate], max_failing: int) -> list[Checked]:
@@ -138,5 +138,5 @@ def _compared(model: Model, one: Checked, broken: Report, gold: Report) -> Check
     if fails == one.fail_to_pass:
         return replace(one, recheck="exact")
     name = "more" if fails > one.fail_to_pass else "fewer" if fails < one.fail_to_pass else "other"
-    # What two full runs find is right, so it replaces the lists.
+    # The result of two full runs is right, so it replaces the lists.
     return replace(one, recheck=name, fail_to_pass=fails, pass_to_pass=one.pass_to_pass - fails)

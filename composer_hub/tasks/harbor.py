@@ -215,7 +215,7 @@ def checked_trees(shelf: TaskShelf, number: int | None = None) -> Iterator[tuple
 def registry_of(repo: str, version: str, names: Sequence[str]) -> bytes:
     """Return the `registry.json` of trees in `tasks/`, whose paths are relative to it."""
     tasks = [{"name": name, "path": f"tasks/{name}"} for name in names]
-    # Harbor takes a name with a slash for one of its own hub and ignores the registry.
+    # Harbor looks for a name with a slash in its own hub and ignores the registry.
     registry = [
         {"name": repo.rpartition("/")[2], "version": version, "description": f"{len(tasks)} tasks", "tasks": tasks}
     ]

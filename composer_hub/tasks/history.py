@@ -1,7 +1,7 @@
 """A git repository in; its changes, newest first, and the trees before and after them, out.
 
-Only plumbing commands run, without the user's settings: no hooks, filters, pagers or signatures of a repository that
-somebody else wrote take part, and nothing is fetched, also not for a partial clone.
+Only plumbing commands run, without the user's settings: hooks, filters, pagers and signatures of a foreign
+repository are ignored, and nothing is fetched, not even for a partial clone.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def commits(folder: Path, revisions: str, number: int) -> list[list[str]]:
 
 def change_of(folder: Path, sha: str, parents: Sequence[str]) -> Change | None:
     """Return the change of a commit; None if it has no known parent or changes no file here."""
-    if not parents:  # the first commit, and where a shallow clone begins
+    if not parents:  # the first commit, or the first of a shallow clone
         return None
     parent, merged = parents[0], len(parents) > 1
     raw = git(
@@ -156,7 +156,7 @@ def tree(folder: Path, sha: str, most: int) -> dict[str, bytes] | None:
 
 
 def described(message: str, quotes: Iterable[str] = ()) -> str:
-    """Return what a commit message says about the change: no names, references, hidden characters or `quotes`."""
+    """Return a commit message's words on the change: no names, references, hidden characters or `quotes`."""
     plain = "".join(one for one in _ANSI.sub("", message) if one in "\n\t" or is_plain(one))
     forbidden = set(quotes)
     unquoted = [line for line in plain.split("\n") if not any(one in "".join(line.split()) for one in forbidden)]

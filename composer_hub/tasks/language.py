@@ -1,4 +1,4 @@
-"""What a programming language gives so that tasks can be made from its packages: find, edit, run, read results.
+"""The interface of a programming language for task making: find, edit, run, read results.
 
 `languages.LANGUAGES` lists the implementations. Everything else in this folder is the same for all of them.
 """
@@ -54,7 +54,7 @@ class Routine(Protocol):
     def __hash__(self) -> int: ...
 
     def can_be_emptied(self) -> bool:
-        """Return whether the body says enough to be worth writing again, and whether a call runs it."""
+        """Return whether the body has enough code to be worth writing again, and whether a call runs it."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ class Language(Protocol):
         """Return whether a tree holds a package of this language."""
 
     def metadata(self, folder: Path) -> Metadata:
-        """Return what a package says about itself."""
+        """Return the metadata of a package."""
 
     def describe(self, tree: Path, metadata: Metadata, source: str, skipped: Counter[str]) -> Package:
         """Return the package in a clean tree; `PackageRefused` if no task can be made from it."""
@@ -104,7 +104,7 @@ class Language(Protocol):
         """Return whether a file holds tests, by its place and name."""
 
     def meaning(self, path: str, text: str) -> str:
-        """Return what code says without words about it; of what is not valid code, the text."""
+        """Return code without comments and documentation; if it is not valid code, the text."""
 
     def names(self, source: Any) -> set[str]:
         """Return the classes, variables and types at the top of a parsed file."""
@@ -140,7 +140,7 @@ class Language(Protocol):
         """Return the signature and documentation of a definition."""
 
     def known(self, model: Any, symbols: Sequence[str], source: Any, name: str, failing: Sequence[str]) -> str:
-        """Say what else is known of how a definition behaves, from its body, its users and its failing tests."""
+        """Describe what else is known of a definition's behavior, from its body, users and failing tests."""
 
     def test_source(self, source: Any, id: str) -> tuple[str, str] | None:
         """Return the name and the text of the test function that a test id means."""

@@ -77,7 +77,7 @@ def _read(path: str) -> bytes:
 
 @dataclass(frozen=True)
 class LeakReport:
-    """Copies of a task's solution: what was done about them, and what remains."""
+    """Copies of a task's solution: files that were masked, and copies that remain."""
 
     num_files: int
     masked: tuple[str, ...] = ()  # files of the tree that the agent does not get
@@ -88,7 +88,7 @@ def audit(
     model: Model, candidate: Candidate, outside: Library, inside: Library, texts: Mapping[str, str]
 ) -> LeakReport:
     """Look for copies of what a candidate removed: outside, elsewhere in the tree, and in its other files."""
-    if candidate.kind in ("bug", "branch", "write_tests"):  # the rest of the function stands there anyway
+    if candidate.kind in ("bug", "branch", "write_tests"):  # the rest of the function is there anyway
         return LeakReport(outside.num_files + inside.num_files)
     own = [one for one in model.functions if _is_removed(one, candidate)]
     changed = {splice.path for splice in candidate.splices} | {edit.path for edit in candidate.files}

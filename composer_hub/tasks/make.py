@@ -57,7 +57,7 @@ _RESULT = "made.pickle"
 
 @dataclass(frozen=True)
 class Options:
-    """What to make, and how carefully."""
+    """The kinds of tasks to make, and how carefully."""
 
     kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "commit")  # a history has a tree per task
     max_per_kind: int = 25  # of a package
@@ -124,7 +124,7 @@ class PackageReport:
     kind_cpu_s: dict[str, float] = field(default_factory=dict)
     wall_s: float = 0.0
     num_commits: int = 0  # that were looked at
-    advice: str = ""  # what to pass
+    advice: str = ""  # options to pass
     skipped_files: Counter[str] = field(default_factory=Counter)
 
     def line(self) -> str:
@@ -205,7 +205,7 @@ def make(
 
 @dataclass(frozen=True)
 class _Made:
-    """What one source gives."""
+    """The result of one source."""
 
     report: PackageReport
     tasks: Sequence[Task] = ()
@@ -214,11 +214,11 @@ class _Made:
 
 
 def _made_of(source: str, options: Options) -> _Made:
-    """Make the tasks of one source; if it gives none, the report says why."""
+    """Make the tasks of one source; if it gives none, the report has the reason."""
     report = PackageReport(source)
     begun, made = time.monotonic(), _Made(report)
     with tempfile.TemporaryDirectory(prefix="composer-tasks-") as folder:
-        Path(folder).chmod(0o755)  # the sandbox has a user of its own
+        Path(folder).chmod(0o755)  # the sandbox runs as another user
         try:
             made = _Made(report, *_parts_of(source, options, Path(folder), report))
         except PackageRefused as error:
@@ -467,7 +467,7 @@ def _inside(model: Model) -> tuple[leaks.Library, dict[str, str]]:
 def _rechecked(
     bench: Bench, model: Model, checked: Sequence[Checked], options: Options, report: PackageReport
 ) -> list[Checked]:
-    """Check the first task, and every k-th after it, again by two full runs; what those find counts."""
+    """Check the first task and every k-th after it again by two full runs, whose result counts."""
     if not options.recheck_every:
         return list(checked)
     places = [
@@ -485,7 +485,7 @@ def _with_oracles(bench: Bench, model: Model, checked: Sequence[Checked], seed: 
     """Return the oracles by the place of their candidate."""
     calls = oracles.record(bench, model, [one.symbol for one in model.functions], seed)
     calls = oracles.described(bench, rewritten(model), calls)
-    # Whoever makes a change again need not have its helpers.
+    # A solver who makes the change again need not have its helpers.
     private = {number: set(one.candidate.notes.get("private", "").split("\n")) for number, one in enumerate(checked)}
     asked = {
         number: (one, oracles.oracle_of(one, [call for call in calls if call.call["target"] not in private[number]]))

@@ -35,7 +35,7 @@ _TEXTS = (
 
 @dataclass(frozen=True)
 class Metadata:
-    """What a package says about itself."""
+    """The metadata of a package."""
 
     name: str
     version: str

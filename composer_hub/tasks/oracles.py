@@ -150,7 +150,7 @@ def telling(bench: Bench, pairs: Sequence[tuple[Checked, Mapping[str, Any]]]) ->
 
 
 def described(bench: Bench, ways: Iterable[Sequence[SourceEdit]], calls: Sequence[AnsweredCall]) -> list[AnsweredCall]:
-    """Return the calls that the package answers alike in other words: what differs is asked of nobody."""
+    """Return the calls that rewrites of the package answer alike; an oracle does not ask the others."""
     ways, kept = list(ways), list(calls)
     parts = [calls[start : start + _MANY] for start in range(0, len(calls), _MANY)]
     jobs = [
@@ -196,7 +196,7 @@ def mutate(call: Mapping[str, Any], seed: int) -> dict[str, Any] | None:
 
 
 def _places(data: Any) -> list[tuple[Any, Any]]:
-    """Return where plain values stand, as (container, key)."""
+    """Return the places of plain values, as (container, key)."""
     found: list[tuple[Any, Any]] = []
     items: Iterable[tuple[Any, Any]] = ()
     if isinstance(data, list):

@@ -40,7 +40,7 @@ class Python:
     defines = re.compile(rb"^[ \t]*(?:async[ \t]+)?def[ \t]+(\w+)", re.MULTILINE)
 
     def claims(self, tree: Path) -> bool:
-        return True  # what no other language claims
+        return True  # the default, if no other language claims it
 
     def metadata(self, folder: Path) -> Metadata:
         return read_metadata(folder)
@@ -211,7 +211,7 @@ def _parses(path: Path, skipped: Counter[str]) -> bool:
 
 
 def _write_dist_info(folder: Path, metadata: Metadata) -> None:
-    """Describe the package where it is imported from, because many ask for their own version at import."""
+    """Write metadata beside the imported package, because many ask for their own version at import."""
     place = folder / f"{re.sub(r'[-_.]+', '_', metadata.name)}-{metadata.version}.dist-info"
     place.mkdir(exist_ok=True)
     (place / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {metadata.name}\nVersion: {metadata.version}\n")
@@ -311,7 +311,7 @@ def _in_class(source: Source, name: str, node: ast.AST) -> str:
 
 
 def _behavior(model: Any, symbols: Iterable[str], node: ast.AST, failing: Sequence[str]) -> str:
-    """Say what a definition raises, whether it yields, who uses it, and what its tests assert."""
+    """Describe what a definition raises, whether it yields, what uses it, and what its tests assert."""
     inner, name = list(_own(node)), str(getattr(node, "name", ""))
     raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None}
     errors = sorted({ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in raised})

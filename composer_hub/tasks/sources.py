@@ -108,7 +108,7 @@ def listed(folder: Path) -> Iterator[Path]:
 
 
 def _download(name: str, folder: Path) -> Path:
-    """Download the sdist of a package with pip, or its wheel if there is no sdist; dependencies are left out."""
+    """Download the sdist of a package with pip, or its wheel if it has none; dependencies are left out."""
     errors = ""
     for kind in (["--no-binary", ":all:"], ["--only-binary", ":all:"]):
         command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input", *kind]

@@ -60,7 +60,7 @@ _GRADED = "Tests and configuration are restored before grading, so change only t
 
 
 def _of_commit(model: Model, candidate: Candidate, failing: list[str]) -> tuple[str, str, str]:
-    """Return the statement of a change that somebody made: the author's words, then what the tests need to know."""
+    """Return the statement of a committed change: its author's words, then what the tests require."""
     notes, package = candidate.notes, model.package
     start = (
         f"This is the source tree of the {package.language.label} `{package.name}` before a change of {notes['date']}."

@@ -21,7 +21,7 @@ MAX_TEST_FUNCTIONS = 12
 def test_writing(
     bench: Bench, model: Model, random: random.Random, number: int
 ) -> Iterator[tuple[Checked, list[dict]]]:
-    """Yield functions whose tests are gone, with the mutants that new tests must tell from the original."""
+    """Yield functions whose tests are removed, with the mutants that new tests must detect."""
     tried = 0
     for function in shuffled(model.functions, random):
         if tried == 3 * number:
@@ -63,7 +63,7 @@ def _without_tests(model: Model, function: Function, tests: frozenset[str]) -> t
 
 
 def test_function(source: Source, names: Sequence[str]) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, list] | None:
-    """Return a test function and the block that it stands in."""
+    """Return a test function and the block that holds it."""
     block: list[ast.stmt] = source.tree.body
     for number, name in enumerate(names):
         node = next((one for one in block if getattr(one, "name", None) == name), None)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 
 def limit_process(seconds):
-    """End this process after so much processor time; what it starts may use as much again."""
+    """End this process after `seconds` of processor time; each child may use as much again."""
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     most = int(seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5 if hard == resource.RLIM_INFINITY else min(hard, most + 5)))

@@ -11,7 +11,7 @@ import sys
 
 MAX_CALLS, MAX_STEPS, MAX_OBJECTS = 40, 10, 400
 MAX_CHARS = 4_000
-_FIRST = 2  # f_lasti beyond this: a generator that goes on, not a call
+_FIRST = 2  # f_lasti beyond this: a generator that resumes, not a call
 
 
 class Recorder:

@@ -50,7 +50,7 @@ def cpu_seconds():
 
 
 def limit(seconds, patience):
-    """Let this process go on for so many seconds of processor time, or much longer on the clock; 0 ends the limit."""
+    """Limit this process to `seconds` of processor time, or much longer on the clock; 0 ends the limit."""
     signal.setitimer(signal.ITIMER_PROF, seconds)
     signal.setitimer(signal.ITIMER_REAL, seconds * patience)
 
@@ -73,7 +73,7 @@ class Session:
         self.broken = set()  # failing test functions: the cases of one are one
         self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
-        self.told, self.marks = [], None  # what marks in the tests tell
+        self.told, self.marks = [], None  # values that marks in the tests report
         if job.get("mark"):
             self.marks = load(setting["tools"]["values"]).Marks(self.told.append, deep=True)
             setattr(builtins, job["mark"], self.marks)
@@ -360,7 +360,7 @@ def run_tests(job, setting):
     if coverage is not None:
         sys.addaudithook(session.audit)
     if pytest.main([*FLAGS, *job["files"]], plugins=[session]) == pytest.ExitCode.INTERNAL_ERROR:
-        sys.stdout.flush()  # pytest says there what went wrong, and the end of this process flushes nothing
+        sys.stdout.flush()  # it has pytest's error, and the end of this process flushes nothing
     report = session.report()
     if coverage is not None:
         coverage.stop()

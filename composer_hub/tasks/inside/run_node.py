@@ -51,7 +51,7 @@ def run_tests(job, setting):
         found, example = run(files) if files else ({}, "")
         print(example, flush=True)
         values["example"] = example
-    # An edit that makes a test hang is no task; a package may have such a test.
+    # An edit that makes a test hang does not become a task; a package may have such a test.
     values["hangs"] = "max_hanging" in job and any(tests.TIMED_OUT.search(one["why"]) for one in found.values())
     for id in [id for id in found if id.endswith("::")]:  # a file that cannot be loaded
         values["broken_files"].append(id[:-2])
