@@ -183,7 +183,7 @@ def test_a_run_that_a_watch_dog_ended_is_unfinished_and_can_be_resumed(
     assert same_weights(final, shelf / "runs" / "whole" / "final")
     card = (final / "README.md").read_text()
     assert "best checkpoint was `checkpoint-2`" in card
-    assert "a watch-dog barked at step 3: grad_norm" in card
+    assert "a watchdog barked at step 3: grad_norm" in card
     assert record_of(folder)["launches"][-1]["changed"]["bands"] == [json.dumps(band), "false"]
 
 

@@ -1,4 +1,4 @@
-"""Watch-dogs on made-up streams of metrics."""
+"""Watchdogs on made-up streams of metrics."""
 
 from __future__ import annotations
 

@@ -83,7 +83,7 @@ class ModelFacts:
     versions: Mapping[str, str] = field(default_factory=dict)
     reproduce: str = ""
     best: tuple[str, float | None] | None = None  # the best checkpoint and its mean reward
-    alarms: Sequence[str] = ()  # of the watch-dogs
+    alarms: Sequence[str] = ()  # of the watchdogs
     preflight: Sequence[Mapping[str, Any]] = ()  # effect of the hints before training, by writer and kind
     retries: Sequence[Mapping[str, Any]] = ()  # retries of failed turns before training, by writer and kind
     tags: tuple[str, ...] = ()
@@ -188,7 +188,7 @@ def _data(facts: ModelFacts) -> str:
 
 
 def oracles_text(oracles: tuple[int, int, int]) -> str:
-    """Say how many tasks have a hidden oracle, and whether the others are played."""
+    """Describe how many tasks have a hidden oracle, and whether the others are played."""
     number, tasks, played = oracles
     rest = ""
     if number < tasks:
@@ -321,11 +321,11 @@ def _cost(facts: ModelFacts) -> str:
 
 
 def _observed(facts: ModelFacts) -> str:
-    """Return the warnings that this run's log and watch-dogs give reason for."""
+    """Return the warnings that this run's log and watchdogs give reason for."""
     history, alarms = facts.history, facts.alarms
-    notes = [f"a watch-dog barked at {alarm}" for alarm in alarms[:_ALARMS]]
+    notes = [f"a watchdog barked at {alarm}" for alarm in alarms[:_ALARMS]]
     if len(alarms) > _ALARMS:
-        notes.append(f"watch-dogs barked {len(alarms) - _ALARMS:,} more times (`composer_run.json`).")
+        notes.append(f"watchdogs barked {len(alarms) - _ALARMS:,} more times (`composer_run.json`).")
     if facts.weights.get("hint") and not has_hints(history):
         notes.append("no hint was placed, though the hint channel was on.")
     entropy, reward, drift = (
@@ -380,7 +380,7 @@ print(tokenizer.decode(output[0][inputs["input_ids"].shape[1] :]))
 
 
 def _json_literal(value: Any, otherwise: str) -> str:
-    """Return an expression for a value, in a raw string, because JSON has escapes of its own."""
+    """Return an expression for a value, in a raw string, because JSON has its own escapes."""
     text = json.dumps(value if isinstance(value, str) else list(value), indent=1, ensure_ascii=False)
     return otherwise if len(text) > _MAX_SHOWN or "'''" in text else f"json.loads(r'''{text}''')"
 
@@ -409,7 +409,7 @@ def _number(value: float | None) -> str:
 
 
 def intended_use(environment: str) -> str:
-    """Say what the model is for, and what it was not tested for."""
+    """Describe what the model is for, and what it was not tested for."""
     where = f"tasks like those of the environment `{environment}`" if environment else "tasks like those of its data"
     return (
         f"An agent that calls tools, in {where}. It was not tested on other tasks or for safety. Run its tool calls in "

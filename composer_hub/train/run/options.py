@@ -101,7 +101,7 @@ class EvalOptions:
 
 @dataclass(frozen=True)
 class PublishingOptions:
-    """Where versions live, and which repositories a run publishes to."""
+    """The destination of versions, and the repositories that a run publishes to."""
 
     to: str = _option("local", "Destination of versions: local (the embedded Hub), hub, or a folder.")
     repo: str | None = _option(None, "Model repository for the finished model.")
@@ -124,7 +124,7 @@ class LaunchOptions:
     resume: bool = _option(False, "Continue from the last complete checkpoint in output_dir.")
     max_minutes: float | None = _option(None, "Minutes after which to save and leave with exit code 3.")
     bands: dict[str, Any] | str | None = _option(  # noqa: RUF009
-        None, "Changes to the watch-dogs' bands by metric, as JSON (false: no watch-dogs)."
+        None, "Changes to the watchdogs' bands by metric, as JSON (false: no watchdogs)."
     )
     preflight: bool = _option(False, "Measure hints before training and refuse the writers that do not help.")
     preflight_retries: int = _option(4, "Retries of each failed turn and arm in the preflight (0: none).")
@@ -172,7 +172,7 @@ def _made(kind: Any, given: Mapping[str, Any]) -> Any:
     return kind(**{field.name: given[field.name] for field in dataclasses.fields(kind) if field.name in given})
 
 
-# These say where a run lives and how it is launched; they do not define it.
+# These set the places of a run and how it is launched; they do not define it.
 _OF_THE_LAUNCH = (
     "to", "repo", "rollouts_repo", "checkpoints_repo", "push_every", "public", "resume", "max_minutes", "usd_per_hour",
     "output_dir", "local_rank", "run_name", "preflight_only",

@@ -1,9 +1,9 @@
-"""Early ends of a run: a time limit, SIGTERM, Ctrl-C, a watch-dog. Each leaves a complete checkpoint.
+"""Early ends of a run: a time limit, SIGTERM, Ctrl-C, a watchdog. Each leaves a complete checkpoint.
 
 A time limit and SIGTERM (which clusters send shortly before they take the machine away) exit with code 3, and the same
-command resumes. Ctrl-C exits with 130 and a watch-dog with 4, so that a script that restarts runs after a 3 continues
-neither a run that a person has ended nor a collapsed one. `enable_jit_checkpoint` of transformers knows SIGTERM only,
-lets each rank stop at its own step, and exits with 0.
+command resumes. Ctrl-C exits with 130 and a watchdog with 4, so that a script that restarts runs after a 3
+continues neither a run that a person has ended nor a collapsed one. `enable_jit_checkpoint` of transformers
+knows SIGTERM only, lets each rank stop at its own step, and exits with 0.
 """
 
 from __future__ import annotations
@@ -106,6 +106,6 @@ def raise_if_early(trainer: Any, early: EarlyEnd, dogs: Watchdogs | None) -> Non
         best = trainer.state.best_model_checkpoint
         best_note = f" The best checkpoint is {best}." if best else ""
         raise exits.Refused(
-            f"A watch-dog ended the run {where}. {dogs.stopped_by}{best_note} Look at the rollouts. To continue "
+            f"A watchdog ended the run {where}. {dogs.stopped_by}{best_note} Look at the rollouts. To continue "
             "anyway, run the same command with --resume true and other --bands, or with --bands false."
         )
