@@ -1,8 +1,8 @@
 """Several answers to one prompt, read in one row: the prompt once, and every answer after it.
 
-In: prompts with their answers as tokens. Out: the hidden states that predict the answers' tokens, as if each answer
-stood alone after its prompt. A mask hides the answers of a row from each other, and their positions begin after the
-prompt. So both sides of a pair cost one prompt instead of two.
+In: prompts with their answers as tokens. Out: the hidden states that predict the answers' tokens, as if each
+answer were alone after its prompt. A mask hides the answers of a row from each other, and their positions
+begin after the prompt. So both sides of a pair cost one prompt instead of two.
 """
 
 from __future__ import annotations

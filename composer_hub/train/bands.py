@@ -1,4 +1,4 @@
-"""The bands that watch-dogs keep a run in, and their changes by a config file.
+"""The bands that watchdogs keep a run in, and their changes by a config file.
 
 Local channels optimize the absence of errors and not the task, so no metric is watched alone: reward, length, entropy,
 drift of the chosen answers, the gradient norm and the share of rollouts from which nothing can be

@@ -27,7 +27,7 @@ class HintSite:
     cut: int  # number of them before the hint
     inserted_ids: array[int]  # the hint and the generation prompt, which follow the cut
     action_ids: array[int]  # the turn's own tokens
-    corrected_ids: array[int]  # what would have worked: of a live rollout a later turn, or one of a better sibling
+    corrected_ids: array[int]  # an action that works: of a live rollout a later turn, or a better sibling's
     step: int = -1  # index in its trace
     span: tuple[int, int] = (0, 0)  # of a live rollout's completion
     is_exact: bool = True  # the tokens are those that were sampled
@@ -45,7 +45,7 @@ class HintSite:
         return len(self.action_ids)
 
     def at_fork(self) -> HintSite | None:
-        """Return the site with an action that ends where it parts from the corrected one; None if they never part.
+        """Return the site with an action that ends at the first difference from the corrected one, or None.
 
         The action's earlier tokens belong to both prompts then, so the rest of the action is not read at all.
         """

@@ -1,8 +1,8 @@
 """Find every mistake in the options of a run before torch is imported, and report all of them at once.
 
 In: the words of a command line, or the values of options. Out: one sentence per mistake. The options of TRL and
-transformers are read from the source of their classes, because importing those takes seconds; so are ours, so that
-there is one way: an annotation says the kind of a value and its choices.
+transformers are read from the source of their classes, because importing those takes seconds. Ours are read
+in the same way: an annotation defines the kind of a value and its choices.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def check_words(words: Sequence[str], num_processes: int | None = None) -> None:
 
 
 def check_spelling(words: Sequence[str]) -> None:
-    """Refuse names and values that no machine accepts; what depends on the machine is not asked."""
+    """Refuse names and values that no machine accepts, without checks that depend on the machine."""
     given, misread = read_words(words)
     refuse([*misread, *wrong_values(given)])
 
@@ -373,7 +373,7 @@ def _machine(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def has_no_gpu() -> bool:
-    """Say whether this machine surely has no accelerator; if in doubt, torch decides."""
+    """Return whether this machine surely has no accelerator; if in doubt, torch decides."""
     if metadata.version("torch").endswith("+cpu"):
         return True
     files = ("/dev/nvidiactl", "/dev/nvidia0", "/dev/kfd", "/dev/dri", "/dev/dxg", "/dev/davinci0")
@@ -384,7 +384,7 @@ def _batches(values: Mapping[str, Any], num_processes: int | None) -> Iterator[s
     if values["generation_batch_size"] and values["steps_per_generation"]:
         yield "generation_batch_size and steps_per_generation say the same. Set one of them."
         return
-    # A launcher tells its processes; on a machine with GPUs accelerate decides.
+    # A launcher sets the number of processes; on a machine with GPUs accelerate decides.
     known = num_processes or int(os.environ.get("WORLD_SIZE", 0)) or (1 if has_no_gpu() else 0)
     size, group = values["per_device_train_batch_size"], values["num_generations"] or 1
     steps = values["steps_per_generation"] or values["gradient_accumulation_steps"]

@@ -216,7 +216,7 @@ def attempts(
     """
     rank, num_ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
     num_samples = plan.num_samples
-    # What training makes at once fits into memory.
+    # As many rollouts as training generates at once fit into memory.
     usual = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
     tasks_a_rank = max(1, (plan.max_rollouts or usual) // num_samples)
     found: list[list[float]] = []

@@ -1,4 +1,4 @@
-"""The one error of training, in a file of its own: loss terms raise it, and they need nothing else of the checks."""
+"""The one error of training, in a separate file because loss terms need nothing else of the checks."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ class TraceLoader(Stream[HintSite]):
 
 
 class HintDivergence(Term):
-    """What both hint terms share."""
+    """The common base of both hint terms."""
 
     def __init__(self, trainer: ComposerTrainer, *, loader: TraceLoader | None = None) -> None:
         super().__init__(trainer.args.alpha_sdpo, loader=loader)

@@ -32,7 +32,8 @@ from composer_hub.records import ErrorSite, Hint, Step, Trace
 from composer_hub.train.batch import HintSite, first_difference
 from composer_hub.train.rollouts import Rollout
 
-# Conversations that end where a turn begins. Some templates (Gemma 4) go on after a result without a generation prompt.
+# Conversations that end before a turn. After a result, some templates (Gemma 4) continue without a generation
+# prompt.
 _CALL = {"type": "function", "function": {"name": "x", "arguments": {}}}
 
 
@@ -61,7 +62,7 @@ class Hinter:
     writers: tuple[HintWriter, ...] = LIVE_WRITERS
     max_sites: int = 1  # per rollout
     max_teacher_tokens: int = sys.maxsize
-    refused: frozenset[tuple[str, str]] = frozenset()  # (writer, kind of error) that failed the pre-flight
+    refused: frozenset[tuple[str, str]] = frozenset()  # (writer, kind of error) that failed the preflight
     control: bool = False  # uninformative hints of the same shape, for ablations
 
     def sites(
@@ -133,7 +134,7 @@ class Hinter:
         )
 
     def _ends(self, start: list[dict[str, Any]], hint: dict[str, Any]) -> tuple[list[int], list[int]] | None:
-        """Return how a conversation ends before the next turn, without and with a hint, from where they differ."""
+        """Return a conversation's end without and with a hint before the next turn, less the common part."""
         try:
             plain, hinted = (self.apply_template(talk, add_generation_prompt=True) for talk in (start, [*start, hint]))
             closed = self.apply_template(start, add_generation_prompt=False)
@@ -144,7 +145,7 @@ class Hinter:
         return plain[same:], hinted[same:]
 
     def has_place(self, *, after_tool: bool) -> bool:
-        """Return whether the template lets a hint stand before the first turn, or before one after a tool result."""
+        """Return whether the template allows a hint before the first turn, or one after a tool result."""
         try:
             self.hinted(self.apply_template(_starts("y")[after_tool], add_generation_prompt=True), "x")
         except (TemplateError, *_NO_TOOLS):

@@ -232,7 +232,7 @@ def _gradients(shape: Shape, setup: Setup) -> Part:
 
 def _optimizer(shape: Shape, setup: Setup) -> Part:
     over = setup.num_processes if setup.sharding else 1
-    # DeepSpeed keeps float32 weights of its own beside those in bf16.
+    # DeepSpeed keeps separate float32 weights beside those in bf16.
     size = 12 if setup.sharding.startswith("zero") else 8
     if setup.optimizer == "muon":
         inside = shape.num_layers * (shape.layer - 2 * shape.hidden)

@@ -86,7 +86,7 @@ def _value(text: str) -> Any:
 
 
 def with_config_files(words: Sequence[str]) -> list[str]:
-    """Return a training command line whose `--config` names an existing file, as a word of its own."""
+    """Return a training command line whose `--config` names an existing file, as a separate word."""
     found: list[str] = []
     for word in words:
         found += ["--config", word.partition("=")[2]] if word.startswith("--config=") else [word]

@@ -1,8 +1,8 @@
 """Live rollouts as traces, so that they take the same path to errors and hints as recorded sessions.
 
-In: what TRL's tool loop leaves (token ids, tool mask, messages). Out: a `Rollout` whose `trace` has the error sites
-that `errors.find` sees in it. The tool loop is a harness like any other: its exceptions, tool markup that did not
-parse and results that it dropped become typed flags. Their rules begin with `rollout.`.
+In: the output of TRL's tool loop (token ids, tool mask, messages). Out: a `Rollout` whose `trace` has the
+error sites that `errors.find` sees in it. The tool loop is a harness like any other: its exceptions, tool
+markup that did not parse and results that it dropped become typed flags. Their rules begin with `rollout.`.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, cano
 from composer_hub.session import ResultFlag, Session
 
 SOURCE = "composer_rollout"
-# What begins a call in the templates of Qwen and GLM, Qwen3-Coder, Mistral, Kimi, gpt-oss, DeepSeek and Llama 3.x. Some
-# Llama models write the call as bare JSON.
+# The beginnings of a call in the templates of Qwen and GLM, Qwen3-Coder, Mistral, Kimi, gpt-oss, DeepSeek and
+# Llama 3.x. Some Llama models write the call as bare JSON.
 _MARKUP = re.compile(
     r"<tool_call>|<function=|\[TOOL_CALLS\]|<\|tool_call|<\|channel\|>commentary to=|to=functions\.\w|<\|call\|>"
     r"|<\uff5ctool\u2581call|<\uff5cDSML\uff5c|<\|python_tag\|>"
@@ -49,7 +49,7 @@ class Rollout:
     rounds_used_up: bool = False  # the loop ended because no further round of tools was allowed
     cut_off: bool = False  # the last turn ran out of tokens
     texts: Mapping[int, str] | None = None  # turn -> its text with markup; None: the content of its message
-    reasons: Mapping[int, str] = field(default_factory=dict)  # message -> why its call failed, as the environment says
+    reasons: Mapping[int, str] = field(default_factory=dict)  # message -> the environment's reason why its call failed
     source: str = SOURCE  # the harness, if it was not TRL's tool loop
 
     @classmethod
@@ -182,7 +182,7 @@ _FAILED_TEST = re.compile(r"(?:^|\n)(?:FAILED|ERROR) [\w./-]+(?:::[^\n]*)?(?: - 
 
 
 def failure_in(message: Message) -> ResultFlag | None:
-    """Return how a tool of one's own says that its call failed: an exit code, failed tests, an edit without effect."""
+    """Return how the result of a user's tool shows a failed call: exit code, failed tests, no effect."""
     text, code = message.content.strip(), _code_of(_object_in(message.content))
     if code:
         return ResultFlag(exit_code=code)
@@ -319,7 +319,7 @@ def _own_sites(rollout: Rollout, trace: Trace, step: Step) -> Iterator[ErrorSite
             yield replace(site, kind=kind, blame=blame, rule=rule, message=text if lost else excerpt(text))
         elif (reason := reasons.get(site.call_id)) and site.rule.startswith("flag."):
             words = "" if canonical_kind(reason) in KINDS else f"{reason}\n"
-            # The environment itself says that the call was wrong, which is all the proof that blame needs.
+            # The environment itself reports that the call was wrong, which is all the proof that blame needs.
             blame = "model" if site.blame == "unknown" else site.blame
             yield replace(site, rule="rollout.environment_said", blame=blame, message=excerpt(words + site.message))
         else:

@@ -130,4 +130,4 @@ def _exchange(network: nn.Module, values: Mapping[str, Tensor]) -> None:
         shard.copy_(values[name])
         values[name].copy_(own)
     if torch.accelerator.is_available():
-        torch.accelerator.synchronize()  # FSDP gathers on streams of its own
+        torch.accelerator.synchronize()  # FSDP gathers on its own streams

@@ -17,7 +17,7 @@ _CLOSE = 1e-6  # sums of weighted rewards are not exact
 
 
 def total_rewards(by_function: Tensor, weights: Tensor, *, unscored: float) -> Tensor:  # (rollouts, functions)
-    """Return the weighted reward of each rollout, and a value of its own where no function scored it."""
+    """Return the weighted reward of each rollout, or `unscored` if no function scored it."""
     totals = (by_function * weights.to(by_function.device)).nansum(dim=1)
     return totals.masked_fill(by_function.isnan().all(dim=1), unscored)
 
@@ -58,7 +58,7 @@ def siblings(
 
 
 def reached(reward: Any, least: float) -> Any:
-    """Say whether a reward, or each of a tensor, is at least so much."""
+    """Return whether a reward, or each of a tensor, is at least `least`."""
     return reward >= least - _CLOSE
 
 

@@ -2,10 +2,10 @@
 
 A teacher is the student's own module with other values for the parameters that are trained, so for LoRA the copy is as
 small as the adapter. A LoRA run's fixed teacher is the adapter it started with, which is the base model for a fresh
-adapter. Where the weights lie decides how the values get into the module: through `functional_call`, whose forward on
-the bare module is no collective, so no rank waits for another; or, with FSDP2, by exchanging this rank's shards. A
-second module that has the starting values anyway (TRL's reference model, ZeRO-3's copy) saves the values. Without
-ZeRO-3 all of them are those at the beginning of training.
+adapter. The place of the weights decides how the values get into the module: through `functional_call`, whose
+forward on the bare module is not a collective, so no rank waits for another; or, with FSDP2, by exchanging
+this rank's shards. A second module that has the starting values anyway (TRL's reference model, ZeRO-3's copy)
+saves the values. Without ZeRO-3 all of them are those at the beginning of training.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ class HintTeacher:
                     self.student(**inputs)
                     return kept[-1], _copied(head_of(self.student))
             if self.values:
-                # The copy is on the device where the student was built; training may have moved the student since.
+                # The copy is on the device of the student's construction; training may have moved it since.
                 self.values = {name: value.to(ids.device) for name, value in self.values.items()}
                 functional_call(self.student, self.values, kwargs=inputs, strict=False)
             else:
@@ -164,7 +164,7 @@ def starts_as_base(network: nn.Module) -> bool:
 def second_module(trainer: Any, sharding: str) -> nn.Module | None:
     """Return a module beside the student that may have the student's starting values, or None.
 
-    TRL's reference model has those of the files that the student came from. ZeRO-3 gets a copy of its own from there.
+    TRL's reference model has those of the files that the student came from. ZeRO-3 gets a new copy of them.
     """
     student, other = trainer.model, trainer.ref_model
     if sharding == sharded.FSDP2 or getattr(student, "peft_config", None):

@@ -1,4 +1,4 @@
-"""Added terms of the loss: what a term is, what it reads, and how all of them become one sum.
+"""Added terms of the loss: their interface, their inputs, and how all of them become one sum.
 
 In: the rollouts of a generation batch or rows of a term's own, and the hidden states of the policy's forward. Out: one
 value per token or row, with its gradient, and numbers for the log under the same names on every rank. A term never
@@ -62,9 +62,9 @@ class TermModel:
         network: nn.Module,
         teacher: HintTeacher,
         *,
-        reader: nn.Module | None = None,  # what further forwards go through, if not the network itself
-        first: nn.Module | None = None,  # what the first of them goes through
-        hidden: Tensor | None = None,  # (rows, completion, width): what predicts the tokens of the completions
+        reader: nn.Module | None = None,  # module of further forwards, if not the network itself
+        first: nn.Module | None = None,  # module of the first of them
+        hidden: Tensor | None = None,  # (rows, completion, width): predict the tokens of the completions
         completion_ids: Tensor | None = None,  # (rows, completion)
     ) -> None:
         self.network, self.teacher = network, teacher
@@ -104,7 +104,7 @@ class TermModel:
 class Term:
     """An added term: subclass it, and pass it as `ComposerTrainer(terms=[…])`.
 
-    It learns from the rollouts of each batch or, with a `loader`, from rows of its own.
+    It learns from the rollouts of each batch or, with a `loader`, from its own rows.
     """
 
     name = ""  # of its metrics, `channel/<name>/…`
@@ -115,7 +115,7 @@ class Term:
                 f"A term has a name and a weight of 0 or more; {type(self).__name__} has {self.name!r} and {weight}."
             )
         self.weight, self.loader = weight, loader
-        self.scale = 1.0  # a factor that watch-dogs lower
+        self.scale = 1.0  # a factor that watchdogs lower
 
     def tensors(self, rollouts: Any) -> dict[str, Tensor]:
         """Return what `values` needs of some `Rollouts` or rows of the loader.

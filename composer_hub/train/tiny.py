@@ -1,7 +1,7 @@
 """The tiny models that the package ships, so that every machine starts from the same weights.
 
-In: a name. Out: a Qwen3 with 0.2 to 0.3 million parameters and its tokenizer. `scripts/small_models.py` made them, and
-says what they have learned. Nothing is downloaded and nothing is trained.
+In: a name. Out: a Qwen3 with 0.2 to 0.3 million parameters and its tokenizer. `scripts/small_models.py` made
+them, and describes what they have learned. Nothing is downloaded and nothing is trained.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """TRL's GRPO with its rollouts as traces: their errors, their rewards and their siblings.
 
-In: what TRL's tool loop leaves. Out: a `Rollout` for each completion of this rank's batch, in order, with metrics. The
-base class of `ComposerTrainer`, and none of TRL's code.
+In: the output of TRL's tool loop. Out: a `Rollout` for each completion of this rank's batch, in order, with
+metrics. It is the base class of `ComposerTrainer` and has none of TRL's code.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class TracedTrainer(GRPOTrainer):
         )
 
     def _stuck(self) -> list[float]:
-        """Say of this rank's rollouts whether they have neither an error nor a success nor a different group."""
+        """Return 1.0 for each own rollout without an error, a success or a sibling with another reward."""
         if self._rewards is None or not self._rollouts:
             return []
         flags = self._own_part(stuck(self._rewards.tolist(), self._group_size(), self.args.success_reward))

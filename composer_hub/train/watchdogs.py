@@ -1,4 +1,4 @@
-"""Watch-dogs: a band per metric, and an action if a run leaves it.
+"""Watchdogs: a band per metric, and an action if a run leaves it.
 
 In: the logged metrics of a run. Out: alarms (warn, halve a term's weight, stop). A resumed run reads its log first, so
 its baselines are those of the start. The bands are in `bands`.

@@ -1,7 +1,8 @@
-"""What workers of a federation exchange: an adapter's values, one worker's delta, and the outer step that all take.
+"""The data that workers of a federation exchange: an adapter, a worker's delta, and the common outer step.
 
-Everything is float32 and numpy: each operation rounds as IEEE 754 says, so the same files give the same bits on every
-processor. A delta is start minus end, in a safetensors file whose metadata name the digest of its start.
+Everything is float32 and numpy: each operation rounds as IEEE 754 requires, so the same files give the same
+bits on every processor. A delta is start minus end, in a safetensors file whose metadata name the digest of
+its start.
 """
 
 from __future__ import annotations

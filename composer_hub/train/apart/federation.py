@@ -1,4 +1,4 @@
-"""A federation: workers that train one adapter and meet only in a repository. There is no coordinator.
+"""A federation: workers that train one adapter and meet only in a repository, without a coordinator.
 
     federation.json              what all agree on, with the digest of the start
     start.safetensors            the adapter that round 0 starts from
@@ -7,9 +7,10 @@
     rounds/3/closed.json         the deltas that count, and the digest that they lead to
     adapter_model.safetensors    the adapter after the last closed round
 
-Every change is one commit on the head that it was decided on; the Hub refuses it if the head has moved. So exactly one
-of the workers that close a round wins, no delta comes after that, and nobody writes over another's file. The adapter is
-a function of the files: a worker that was killed, or was away for a day, reads them and has the same bits as the rest.
+Every change is one commit on the head that it was decided on; the Hub refuses it if the head has moved. So
+exactly one of the workers that close a round wins, no delta comes after that, and no worker overwrites
+another's file. The adapter is a function of the files: a worker that was killed, or was away for a day, reads
+them and has the same bits as the rest.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ class FederationError(exits.ComposerError, RuntimeError):
 
 @dataclass(frozen=True)
 class Rules:
-    """What all workers agree on."""
+    """The settings that all workers agree on."""
 
     base: str  # the commit or digest of the model that the adapter belongs to
     num_workers: int  # that a round waits for
@@ -319,7 +320,7 @@ class Federation:
         return (head, dict(self.where.files(self.repo, head, "model"))) if head else ("", {})
 
     def _looks(self) -> Iterator[Look]:
-        """Yield the head again and again: who lost a race decides anew."""
+        """Yield the current head repeatedly, so that a worker that lost a race can decide again."""
         while True:
             yield self._look()
             self.sleep(random.random())

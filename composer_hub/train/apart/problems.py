@@ -1,4 +1,4 @@
-"""What cannot work among the options of this room, before torch is imported: option values in, sentences out."""
+"""Check the options of this room before torch is imported: option values in, sentences on problems out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`Rounds`: a trainer as one worker of a federation. What travels is its adapter's delta, and how many steps made it.
+"""`Rounds`: a trainer as one worker of a federation. It sends its adapter's delta and number of steps.
 
 In: a trainer of an adapter and a `Federation`. Out: after every n-th step the worker's delta is sent and the adapter is
 the one that all workers have. The optimizer's state stays on this machine.
@@ -80,7 +80,7 @@ class Rounds(TrainerCallback):
         return {"steps": self.done} | self._score()
 
     def _score(self) -> dict[str, float]:
-        """Return pass@1 on this worker's own held-out tasks, if it was measured where the open round began."""
+        """Return pass@1 on this worker's own held-out tasks, if it was measured when the open round began."""
         rates = dict(measured(self.trainer.state.log_history))
         return {"score": round(rates[self._begun].value, 6)} if self._begun in rates else {}
 
@@ -130,7 +130,7 @@ class Rounds(TrainerCallback):
             (folder / _STATE).write_text(json.dumps(known))
 
     def load(self, folder: Path) -> None:
-        """Read it again; a round that others have closed meanwhile begins anew."""
+        """Read it again; a round that others have closed meanwhile starts over."""
         path = folder / _STATE
         self._saved = json.loads(path.read_text()) if path.is_file() else {}
 

@@ -1,4 +1,7 @@
-"""What a federation's repository says: rounds, workers, sizes and held-out scores. Needs no training library."""
+"""The status of a federation from its repository: rounds, workers, sizes and held-out scores.
+
+It needs no training library.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +43,7 @@ class Status:
         return sum(int(one["bytes"]) for closed in self.closed for one in closed["deltas"])
 
     def scores(self) -> dict[int, list[float]]:
-        """Return the workers' held-out scores of the adapter after so many rounds."""
+        """Return the workers' held-out scores of the adapter, by the number of rounds."""
         found = {
             closed["round"]: [float(one["score"]) for one in closed["deltas"] if "score" in one]
             for closed in self.closed

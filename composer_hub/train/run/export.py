@@ -37,7 +37,7 @@ class Scored:
     logps: Sequence[float | None] = ()  # of the completion's sampled tokens, if known
     logps_source: str = ""  # sampling or old_policy
     environment: str = ""
-    episode: Mapping[str, Any] = field(default_factory=dict)  # what the environment tells about it
+    episode: Mapping[str, Any] = field(default_factory=dict)  # the environment's report on it
     hints: Mapping[int, Hint] = field(default_factory=dict)  # turn -> the hint the teacher read
 
 
@@ -168,7 +168,7 @@ class RolloutFile:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """Where the last row of a rollout is, and what it counts."""
+    """The place of a rollout's last row, with its counts."""
 
     policy_step: int
     trace_id: str

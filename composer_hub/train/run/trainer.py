@@ -80,7 +80,7 @@ class BestCheckpoint(TrainerCallback):
             self.rewards.append(float(logs["reward"]))
 
     def on_saving(self, state: Any) -> None:
-        """Note the step that is about to be saved if it is the best one; its saved state then says so."""
+        """Record in the saved state that the step about to be saved is the best one, if it is."""
         score = statistics.fmean(self.rewards) if self.rewards else math.nan
         if score > (-math.inf if state.best_metric is None else state.best_metric):
             state.best_metric, state.best_global_step = score, state.global_step
