@@ -240,7 +240,7 @@ def main() -> None:
     # A server that listens on this machine alone answers only to its names.
     hosts = ("localhost", "127.0.0.1", "::1") if host in ("127.0.0.1", "localhost") else ()
     server.add_middleware(RequestGuard, hosts=hosts, proxied=ON_HUB)
-    # Ctrl-C may come before the server says that it has started.
+    # Ctrl-C may come before the server reports that it has started.
     with contextlib.suppress(KeyboardInterrupt):
         server.launch(
             server_name=host,

@@ -101,7 +101,7 @@ class RequestGuard:
 
 
 def same_origin(headers: dict[str, str]) -> bool:
-    """Tell whether a browser sent the request from a page of this server."""
+    """Return whether a browser sent the request from a page of this server."""
     site = headers.get("sec-fetch-site")
     if site is not None:
         return site == "same-origin"
@@ -152,7 +152,7 @@ def _again(content: bytes, receive: Receive) -> Receive:
 
 
 def _plain(content: bytes) -> bool:
-    """Tell whether a body is an object with no object in it: Gradio takes one for a file, however deep it is."""
+    """Return whether a body is an object without nested ones, which Gradio takes for files at any depth."""
     objects: list[dict[str, Any]] = []
     try:
         # The hook puts None in the place of each object, so the body itself must be None.

@@ -1,4 +1,4 @@
-"""What reviewers should know before they decide: Markdown of a card or a file in, a page's part out."""
+"""Guidelines for reviewers: Markdown of a card or a file in, a page's part out."""
 
 from __future__ import annotations
 

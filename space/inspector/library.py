@@ -62,7 +62,7 @@ class Dataset:
     source: RangeSource
     key: str
     index_path: Callable[[str], str]  # config -> local path of its index
-    tables: dict[str, Any] = field(default_factory=dict)  # what views build once: the pair table, facets
+    tables: dict[str, Any] = field(default_factory=dict)  # that views build once: the pair table, facets
     lock: threading.RLock = field(default_factory=threading.RLock)
 
     @property

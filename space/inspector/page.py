@@ -28,7 +28,7 @@ _STATIC = Path(__file__).parents[1] / "static"
 
 @dataclass(frozen=True)
 class Frame:
-    """What is the same for all views of a page: the reader, the review and the server."""
+    """The parts that all views of a page share: the reader, the review and the server."""
 
     user: str
     sign_in: bool

@@ -178,7 +178,7 @@ class Page:
 
 @dataclass(frozen=True)
 class Relation:
-    """Where queries go: its name in DuckDB, the column that finds a row again, and the keys of the order."""
+    """A relation to query: its name in DuckDB, the column that identifies a row, and its sort keys."""
 
     name: str
     key: str

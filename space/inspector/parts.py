@@ -70,12 +70,12 @@ def item(place: Place, parameter: str, id: str, labels: Any, *lines: Any, curren
 
 
 def line(text: Any, kind: str = "") -> Html:
-    """Return one line of an entry, cut where the list ends."""
+    """Return one line of an entry, cut to the width of the list."""
     return h("span", short(text), cls=f"line {kind}".strip())
 
 
 def where(text: Any) -> Html:
-    """Return the last line of an entry: where it comes from."""
+    """Return the last line of an entry: its origin."""
     return h("span", short(text), cls="quiet small")
 
 

@@ -37,7 +37,7 @@ class RangeSource:
     num_bytes: int = 0  # downloaded through ranges
     num_requests: int = 0
     places: dict[str, tuple[str, int, float]] = field(default_factory=dict)  # path -> address, size, when asked
-    kept: OrderedDict[tuple[str, int], bytes] = field(default_factory=OrderedDict)  # blocks, the oldest use first
+    kept: OrderedDict[tuple[str, int], bytes] = field(default_factory=OrderedDict)  # blocks by last use
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def place(self, path: str) -> tuple[str, int]:
@@ -135,7 +135,7 @@ class HubFiles(AbstractFileSystem):
 class RangeFile(io.RawIOBase):
     """A file of a source; each read is one request.
 
-    DuckDB's threads share a file, and each one seeks before it reads: so each thread has a position of its own.
+    DuckDB's threads share a file, and each one seeks before it reads, so each thread has its own position.
     """
 
     def __init__(self, source: RangeSource, path: str) -> None:

@@ -85,7 +85,7 @@ def check(draft: Any, *, repo: str, revision: str, reviewer: str, now: str) -> R
 
 
 def chosen_first(shuffle: str, pair_id: str) -> bool:
-    """Tell whether a blind reader sees the chosen action first: always the same for a reader and a pair."""
+    """Return whether a blind reader sees the chosen action first: always the same for a reader and a pair."""
     return hashlib.sha256(f"{shuffle}\n{pair_id}".encode("utf-8", "replace")).digest()[0] % 2 == 0
 
 
@@ -148,7 +148,7 @@ class Reviews:
         self._lock = threading.Lock()
 
     def name_of(self, token: str | None) -> str:
-        """Return the account of a token, or "" if the Hub does not tell it now."""
+        """Return the account of a token, or "" if the Hub cannot be asked now."""
         if token and token not in self._names:
             with suppress(HfHubHTTPError, OSError, httpx.HTTPError):
                 self._names[token] = str(self.api.whoami(token=token)["name"])

@@ -1,7 +1,7 @@
 """The pairs: rows of the index and one whole pair in, the list, the filter bar and the detail out.
 
-A blind reader sees two actions, A and B, in an order of their own; nothing names the student or the teachers, their
-votes, or other reviewers' verdicts until that reader has decided.
+A blind reader sees two actions, A and B, in an order that is fixed per reader and pair; nothing names the
+student or the teachers, their votes, or other reviewers' verdicts until that reader has decided.
 """
 
 from __future__ import annotations
@@ -44,13 +44,13 @@ _SCRIPTED = ("scripted, no model", "warn", "These answers, prices and times are 
 
 @dataclass(frozen=True)
 class Reader:
-    """Who looks at pairs, and how much they may see."""
+    """A reader of pairs, and how much they may see."""
 
     name: str = ""
     blind: bool = False
 
     def swaps(self, pair_id: str) -> bool:
-        """Tell whether this reader sees the chosen action first."""
+        """Return whether this reader sees the chosen action first."""
         return self.blind and chosen_first(self.name, pair_id)
 
 

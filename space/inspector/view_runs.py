@@ -1,6 +1,6 @@
 """Rollouts of a training run: rewards in a list; one rollout beside the others of its prompt out.
 
-`provenance` of a rollout holds its rewards, its advantage and what the environment tells about the episode.
+`provenance` of a rollout holds its rewards, its advantage and the environment's report on the episode.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ MAX_MARKS = 300  # places that are listed
 SHOWN_MARKS = 8
 MIN_FOLDED = 4  # fewer quiet steps in a row are shown
 _WIDTH = 1_000
-# An index that an earlier version published lacks some of the columns, and each part has an index of its own.
+# An index that an earlier version published lacks some of the columns, and each part has its own index.
 _INDEX = """
     (select null::varchar as source, null::varchar as model, null::varchar as repository, null::varchar as task,
             null::bigint as num_steps, null::bigint as num_errors, null::bigint as num_hints,
@@ -63,7 +63,7 @@ def turns_and_marks(library: Library, dataset: Dataset, id: str) -> tuple[list[A
 
 @dataclass(frozen=True)
 class Story:
-    """What a page of a session shows."""
+    """The contents of a page of a session."""
 
     session: Row
     turns: Sequence[tuple[int, str]]  # of the whole session: the step that follows, and the user's words
@@ -104,7 +104,7 @@ def _item(row: Row, place: Place, current: str) -> Html:
 
 
 def session_detail(story: Story, place: Place) -> Html:
-    """Return a page of a session: its task, where it went wrong, and its steps in order."""
+    """Return a page of a session: its task, the places of its errors, and its steps in order."""
     session = story.session
     kept = {name: place[name] for name in ("dataset", "revision", "view") if name in place}
     line = facts(
