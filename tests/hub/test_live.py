@@ -1,4 +1,4 @@
-"""The real Hub, with the token of whoever runs `pytest -m live`; each test removes what it made."""
+"""The real Hub, with the token of the user who runs `pytest -m live`; each test removes what it made."""
 
 from __future__ import annotations
 

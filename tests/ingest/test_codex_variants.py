@@ -1,4 +1,4 @@
-"""What rollouts of other Codex versions hold: roll-backs, words between agents, outputs that quote codes."""
+"""Rollouts of other Codex versions: rollbacks, words between agents, outputs that quote codes."""
 
 from __future__ import annotations
 

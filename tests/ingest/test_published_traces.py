@@ -149,7 +149,7 @@ def test_a_secret_in_a_tools_answer_is_gone_and_so_are_the_tokens_that_spell_it(
     assert SECRET not in json.dumps(to_row(after))
     assert after.redaction == rules_digest()
     assert {name: after.provenance[name] for name in TOKENS} == {name: [] for name in TOKENS}
-    assert after.provenance["tokenizer"] == ""  # so that training writes its messages as tokens anew
+    assert after.provenance["tokenizer"] == ""  # so that training tokenizes its messages again
     assert after.provenance.keys() >= leaking.provenance.keys()
     assert after.provenance["writers"] == ["template"]
     assert after.provenance["rewards"] == {"f": 1.0, "g": None}

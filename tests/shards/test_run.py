@@ -1,4 +1,4 @@
-"""The contract of a shard: its result appears once and whole, whoever runs it and whatever happens to them."""
+"""The contract of a shard: its result appears once and whole, whatever happens to its workers."""
 
 from __future__ import annotations
 
