@@ -444,7 +444,7 @@ _MAX_JSON = 1 << 20
 
 
 def words_in(text: str) -> str:
-    """Return the words of a result that a harness wrote as a JSON object, perhaps with text behind it."""
+    """Return the words of a result that a harness wrote as a JSON object, perhaps followed by text."""
     if text[:2] not in ('{"', "{ ", "{\n") or len(text) > _MAX_JSON:
         return text
     try:
@@ -462,7 +462,7 @@ _STILL_RUNS = re.compile(
 
 
 def running_id(text: str) -> str | None:
-    """Return the id of a command that continues behind a result, "" if it is not named, None if it has ended."""
+    """Return the id of a command that still runs after a result, "" if it is not named, None if it ended."""
     found = _STILL_RUNS.search(text[:_FIRST_CHARS])
     return (found[1] or "").rstrip(".") if found else None
 

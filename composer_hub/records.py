@@ -549,7 +549,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 def ranges(indices: Iterable[int], after: Ranges = ()) -> Ranges:
-    """Fold indices into half-open ranges, in the order given, behind the ranges `after`."""
+    """Fold indices into half-open ranges, in the order given, following the ranges `after`."""
     folded = list(after)
     for index in indices:
         if folded and folded[-1][1] == index:

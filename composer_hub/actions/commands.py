@@ -49,7 +49,7 @@ def _commands_in(text: str) -> tuple[SimpleCommand, ...]:
 
 def _scan(reader: Reader, depth: int = 0) -> Iterator[SimpleCommand]:
     words: list[str] = []
-    tags: list[str] = []  # of the heredocs that begin behind this line
+    tags: list[str] = []  # of the heredocs that begin after this line
     while char := reader.peek():
         number = IO_NUMBER.match(reader.text, reader.pos)
         start = number.end() if number else reader.pos

@@ -56,7 +56,7 @@ def _overlaps(text: str, edit: Replacement) -> bool:
 
 
 def inserted(text: str, line: int, new: str) -> str | None:
-    """Insert text behind a line, counted from 1; 0 is the start of the file."""
+    """Insert text after a line, counted from 1; 0 is the start of the file."""
     lines = text.splitlines(keepends=True)
     if not 0 <= line <= len(lines):
         return None
@@ -147,7 +147,7 @@ def _hunks(lines: Sequence[str]) -> tuple[Hunk, ...] | None:
 
 
 def patched(text: str, hunks: Sequence[Hunk]) -> str | None:
-    """Apply hunks, each at the first place behind the last; None if the file does not contain its lines exactly."""
+    """Apply hunks, each at the first place after the last one; None if the file lacks its exact lines."""
     lines = text.removesuffix("\n").split("\n")
     start = 0
     for hunk in hunks:

@@ -1,6 +1,6 @@
 """One spelling for one file: a path as some tool wrote it -> the path relative to the trace's working directory.
 
-Nothing is looked up on disk. A symbolic link may hide behind any directory, so `..` is folded only over directories of
+Nothing is looked up on disk. Any directory may be a symbolic link, so `..` is folded only over directories of
 the working directory itself, which the harness reports resolved; `src/../a.py` stays as it is. A trailing slash also
 stays, because `cp a b/` and `cp a b` differ; `without_slash` drops it for tools and programs to which it means nothing.
 """

@@ -1,6 +1,6 @@
 """The programs that agents call: their options, operands and kinds of effect.
 
-In: the words behind a program's name. Out: its options, and which words are operands. `data/programs.ini`
+In: the words after a program's name. Out: its options, and which words are operands. `data/programs.ini`
 describes how each program reads its words. The words of other programs are read by their looks. A call with
 an option that the program's `Spec` lacks is compared word by word.
 """
@@ -34,10 +34,10 @@ class Spec:
     number: str = ""  # the option that `-5` means
     defaults: Mapping[str, str] = field(default_factory=dict)
     shown: frozenset[str] = frozenset()  # options that only change what is printed about the work
-    folders: bool = False  # a slash behind an operand changes nothing
+    folders: bool = False  # a slash after an operand changes nothing
     permutes: bool = False  # options may follow operands on every system
     unordered: bool = False  # the operands are a set
-    passes_on: bool = False  # the words behind `--` go to another program
+    passes_on: bool = False  # the words after `--` go to another program
     open: bool = False  # options that are not named are read by their looks
 
 
@@ -81,7 +81,7 @@ def read_options(words: Sequence[str | None], spec: Spec) -> tuple[Options, list
 
 
 def guessed(word: str, following: str | None) -> tuple[Options, bool]:
-    """Read an option that no table names: by its looks, the word behind it is its value."""
+    """Read an option that no table names: by its looks, the next word is its value."""
     if attached := _ATTACHED.fullmatch(word):
         return [[attached[1], attached[2]]], False
     name, equals, value = word.partition("=")
@@ -183,13 +183,13 @@ AS_WRITTEN = _names(
     "declare local alias trap eval source . awk perl ruby lua php dd xargs parallel bc return exit break continue "
     "shift wait true false : cd pushd popd chdir"
 )
-"""Programs whose words keep their order: an expression, or options that apply to the operand behind them."""
+"""Programs whose words keep their order: an expression, or options that apply to the operand after them."""
 
 NAMES_OR_PATHS = _names("go npm pnpm yarn bun npx bunx pip uv uvx docker podman cargo gh brew deno git kubectl helm")
 """Programs to which `./x` is a folder and `x` may be a name."""
 
 INTERPRETERS = _names("python python3 node bash sh")
-"""Programs whose first operand is a script, which reads the words behind it."""
+"""Programs whose first operand is a script, which reads the words after it."""
 
 PLACELESS = _names(
     "cat head tail wc ls rm cp mv mkdir rmdir touch chmod chown ln grep egrep fgrep rg sed sort diff tee stat file "

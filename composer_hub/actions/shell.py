@@ -205,7 +205,7 @@ class Reader:
         return self._heredoc(fd, op, target) if op in ("<<", "<<-") else Redirect(fd, op, target)
 
     def _heredoc(self, fd: str, op: str, delimiter: Word) -> Redirect:
-        """Take the body from behind the current line; reading continues on that line."""
+        """Take the body from after the current line; reading continues on that line."""
         name = delimiter.literal
         if name is None:
             raise Unparsable("A heredoc's delimiter is not plain text.")
@@ -272,7 +272,7 @@ class Reader:
 
 
 def _heredoc_body(text: str, line_end: int, name: str, *, tabs: bool) -> tuple[str, str]:
-    """Return a heredoc's body and the text behind it, which starts with a newline again."""
+    """Return a heredoc's body and the text after it, which again starts with a newline."""
     lines: list[str] = []
     pos = line_end + 1
     while pos <= len(text):

@@ -384,7 +384,7 @@ class _Former:
         for word in words[start:]:
             path = self._path(word, cwd, folder=True)
             if word.literal != "--":
-                # A name that may be a revision too is a file only behind `--`.
+                # A name that may also be a revision is a file only after `--`.
                 paths.append(path_text(path) if _PLAIN_FILE.fullmatch(word.literal or "") else path)
         return [*(self._word(word, cwd) for word in words[:start]), *sorted(paths, key=repr)]
 
@@ -435,7 +435,7 @@ class _Former:
         return [part.kind, _Former(self.base).items(part.value, cwd)[0]]
 
     def _path(self, word: Word, cwd: str, *, folder: bool = False) -> Any:
-        """Return the form of a word that names a file; to a program for folders, a slash behind it means nothing."""
+        """Return the form of a word that names a file; if it is for a folder, a final slash means nothing."""
         if (text := word.literal) is not None:
             return self._path_of(without_slash(text) if folder else text, cwd)
         first = word.parts[0]

@@ -234,7 +234,7 @@ def _call(value: dict[str, Any]) -> Iterator[_Token]:
     names = run.removeprefix("python -m ").removeprefix("python3 -m ").split(" ")
     names = ["grep"] if run in programs.SEARCHERS else [name.rpartition("/")[2] for name in names if name not in _IDLE]
     yield from ((name, "program") for name in names)
-    # Of a program without options every operand has its place; an option may take the word behind it along.
+    # Without options, every operand of a program has its place; an option may take the next word along.
     has_options = value.get("opts") or any(str(one).startswith("-") for one in value.get("args", ()))
     kind = "word" if has_options and not (names[:1] and names[0] in programs.PLACED) else "placed"
     for name, *values in (*value.get("opts", ()), *value.get("rest", ())):

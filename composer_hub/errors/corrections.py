@@ -513,7 +513,7 @@ def quotes_wrong(text: str, failed: ToolCall | None, worked: ToolCall | None) ->
 
 
 def _words_in(text: str) -> set[str]:
-    return {part for word in _WORD.findall(text) for part in (word, word.rstrip("."))}  # a sentence may end behind it
+    return {part for word in _WORD.findall(text) for part in (word, word.rstrip("."))}  # a sentence may end after it
 
 
 def _values_in(call: ToolCall) -> Iterator[str]:

@@ -228,7 +228,7 @@ class Instructions:
         return any(word in text and whole.search(text) for index, text in self.texts if index < before)
 
     def show(self, text: str, step: Step) -> bool:
-        """Return whether one result in a prompt shows every line of a text, perhaps behind their numbers."""
+        """Return whether one result in a prompt shows every line of a text, perhaps with line numbers."""
         lines = [f"{line.strip()}\n" for line in text.split("\n") if line.strip()][:MAX_LINES]
         read = (self.trace.messages[at] for start, stop in step.prompt for at in range(start, stop))
         # A failed edit quotes what it looked for.

@@ -313,7 +313,7 @@ def _shards(
     """Cut the rows into full shards; an empty table has one empty shard.
 
     Once a shard is half full, a row's id decides whether the shard ends there. So a row that a later version
-    adds changes only its own shard: the shards behind it keep their content and are not uploaded again.
+    adds changes only its own shard: the shards after it keep their content and are not uploaded again.
     """
     ahead, cut = next(rows, None), max(1, shard_rows // 16)
 

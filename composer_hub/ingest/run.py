@@ -84,7 +84,7 @@ class Options:
     scan: bool | None = None  # check the result with kingfisher; None = if it is installed
     denied: frozenset[str] = frozenset()  # trace ids that the version must not hold
     env_files: tuple[Path, ...] = ()  # folders whose .env files hold values to redact
-    personal: str = "standard"  # or strict: also coordinates, unlabeled addresses, names behind a label
+    personal: str = "standard"  # or strict: also coordinates, unlabeled addresses, names after a label
     viewer: bool = True  # add redacted sessions in the form of the Hub's viewer
     review: bool = False  # collect samples of what was replaced
     publisher: Publisher = NO_ONE  # whose name, address and machine are replaced wherever they occur

@@ -511,7 +511,7 @@ def _within(closed: Ranges, index: int | None) -> bool:
 
 
 def _with_after(closed: Ranges, last: int, indices: Sequence[int]) -> Ranges:
-    """Insert indices into ranges, behind an index in one of them."""
+    """Insert indices into ranges, after an index in one of them."""
     if not indices:
         return closed
     at = next(number for number, (start, stop) in enumerate(closed) if start <= last < stop)

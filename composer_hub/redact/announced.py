@@ -137,7 +137,7 @@ def numeric_codes(
     begin: int = 0,
     end: int | None = None,  # of the part in which a noun may be
 ) -> Iterator[Span]:
-    """Yield the digits behind what opens a door or an account."""
+    """Yield the digits after a word for what opens a door or an account."""
     for noun in nouns.finditer(lowered, begin, len(lowered) if end is None else end):
         stop = min(
             (at for at in (text.find(sign, noun.end()) for sign in ("\n", ". ", ";")) if at >= 0),

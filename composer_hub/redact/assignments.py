@@ -15,7 +15,8 @@ from composer_hub.redact.names import STEMS, Stem, is_public, is_whole, promise_
 from composer_hub.redact.settings import is_setting_secret, is_vocabulary, kind_of
 
 _ANSI = r"(?:\x1b\[[0-9;]*[A-Za-z])*"
-# A look-ahead that is then matched whole: the engine need not try what follows behind each letter of the name again.
+# A look-ahead that is then matched whole: the engine need not try the rest again after each letter of the
+# name.
 _REST = rf"(?=(?P<rest>(?:[\w.]|-(?!>)){{0,40}}))(?P=rest){_ANSI}"
 _QUOTE = r"\\*[\"'`]"
 _BETWEEN = (

@@ -1,7 +1,7 @@
 """Would a person call this value a secret?
 
 In: a value, and for some questions how it was introduced. Out: yes or no. The first half measures how random a value
-looks; the second half judges values by the place they were found in: beside a name, in a sentence or a call, behind an
+looks; the second half judges values by the place they were found in: beside a name, in a sentence or a call, after an
 unknown prefix, in a URL, a header or a command.
 """
 
@@ -124,7 +124,7 @@ _ALNUM = frozenset(string.ascii_letters + string.digits)
 _PATTERN = re.compile(r"\s|A-Z|a-z|0-9|\\[wdsb]|\(\?|\.\*|[A-Za-z]{10,}|://|\{\{|\$\{|\{[a-z_]+[.}(\[]")
 """Found in long texts of mixed signs that are expressions rather than salts."""
 _YEARED = re.compile(r"(?=[^\s]*[A-Z])(?:[A-Z]?[a-z]+){1,4}\d{3,4}[!?.]?")
-"""Words with a year or a number behind them, a common way to make a password."""
+"""Words followed by a year or a number, a common way to make a password."""
 _KEY_BYTES = re.compile(r"[A-Za-z0-9+/]{43}=|[A-Za-z0-9+/]{86}==")
 _AWS_SECRET = re.compile(r"[A-Za-z0-9/+]{40}")
 _LONG_WORD = re.compile(r"[a-z]{6}|://|\(\?|\\[wdsb]|\{\{")
@@ -326,7 +326,7 @@ def looks_like_password(value: str) -> bool:
     return not is_worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
 
 
-# --------------------------------------------------------------------------------------------- behind an unknown prefix
+# ---------------------------------------------------------------------------------------------- after an unknown prefix
 
 _CHOSEN_PREFIX = re.compile(
     r"(?:[a-z]+\d{0,2}|[A-Z][a-z]+\d{0,2}|[A-Z]+\d{0,2}|v\d|[a-z]\d[a-z])(?:[_-](?:[a-z]+\d{0,2}|[A-Z]+\d{0,2}|[A-Z]?[a-z0-9]+))*"
@@ -339,7 +339,7 @@ _TELLS = re.compile(
 _NODE_IDS = ("kwDO", "kgDO", "lADO", "lAHO", "kwHO", "lQDO")
 """How the ids of a code host's API begin."""
 MIN_TAIL = 28
-"""Random characters that make a token behind an unknown prefix; ids usually have fewer."""
+"""Random characters that make a token after an unknown prefix; ids usually have fewer."""
 
 
 def is_prefixed_token(prefix: str, tail: str) -> bool:

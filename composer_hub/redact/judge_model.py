@@ -410,7 +410,7 @@ _ORDINARY = re.compile(
     """,
     re.VERBOSE,
 )
-_AT_HOST = re.compile(r"@[\w-]+(?:\.[\w-]+)+")  # behind a value: an address
+_AT_HOST = re.compile(r"@[\w-]+(?:\.[\w-]+)+")  # after a value: an address
 _SHORT_WORD = 7
 
 

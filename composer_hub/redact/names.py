@@ -21,7 +21,7 @@ class Stem(NamedTuple):
     strength: str  # a value under `password` needs less proof than one under `key`
     trigger: str  # the word without which a text cannot contain the stem
     opens: bool  # the part may begin before the stem: `dbpassword`
-    continues: bool  # the part may continue behind the stem: `passwords`
+    continues: bool  # the part may continue after the stem: `passwords`
 
 
 def _stem(written: str, strength: str) -> Stem:

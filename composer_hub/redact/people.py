@@ -100,7 +100,7 @@ def is_credited(text: str, at: int, line: str) -> bool:
 
 
 def _after_escape(text: str, start: int) -> int:
-    r"""Step over the letter of an escape: in `\nalice@…` the address begins behind `\n`."""
+    r"""Step over the letter of an escape: in `\nalice@…` the address begins after `\n`."""
     before = text[max(0, start - 32) : start]
     backslashes = len(before) - len(before.rstrip("\\"))
     if backslashes % 2 and start < len(text):

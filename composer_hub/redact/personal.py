@@ -1,4 +1,4 @@
-"""Street addresses, machines of persons, and with `strict` coordinates and names behind a label.
+"""Street addresses, machines of persons, and with `strict` coordinates and names after a label.
 
 In: a text. Out: spans. `fields.py` finds the values that a key announces.
 """
@@ -21,7 +21,7 @@ def _any(name: str) -> str:
 _CAPITAL = r"[^\W\d_a-z][\w'\u2019.-]"
 _CITY = rf"{_CAPITAL}{{1,30}}(?: {_CAPITAL}{{1,30}}){{0,2}}"
 _CODE = r"(?:[A-Z]{2} \d{5}(?:-\d{4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}|[A-Z]{2} [A-Z]\d[A-Z] ?\d[A-Z]\d|(?:NSW|VIC|QLD|WA|SA|TAS|ACT) \d{4})(?!\w)"  # noqa: E501
-"""A postal code behind the city."""
+"""A postal code after the city."""
 _CODE_CITY = (
     rf"(?:[A-Z]{{1,2}}-)?(?:\d{{4,5}}|\d{{3}} \d{{2}}|\d{{2}}-\d{{3}}|\d{{4}}-\d{{3}}|\d{{4}} ?[A-Z]{{2}}),? {_CITY}"
 )
@@ -40,7 +40,7 @@ _BEHIND = re.compile(
     r" (?=[n°º\d])(?:(?<=[^\W\d_][^\W\d_] )|(?<=[.,][^\W\d_] )|(?<=[^\W\d_][.,] ))"
     r"n?[°º]?\d{1,4}[a-zA-Z]?(?=[\s,./;:)\"'<\\-]|\Z)"
 )
-"""A number behind a word, perhaps with a comma or a period between."""
+"""A number after a word, perhaps with a comma or a period between."""
 _NAME_FIRST = re.compile(
     rf"(?P<v>\b(?:{_any('streets with a number')}) (?:(?:d[aeo]s?|del|della|dei|la|de la|los|las|"
     rf"św\.) )?(?:{_CAPITAL}{{1,25}} ){{1,4}}?n?[°º]?\d{{1,4}}[a-zA-Z]?(?![\w.]){_UNIT}{{0,2}}(?:,? {_CODE_CITY})?"
@@ -155,7 +155,7 @@ def _is_owner(who: str, what: str) -> bool:
 
 
 def any_personal_data(subject: Subject) -> Iterator[Span]:
-    """Yield coordinates, and names behind a label or a copyright sign."""
+    """Yield coordinates, and names after a label or a copyright sign."""
     text = subject.text
     if "." in text and "," in text:
         yield from (_span(match, "LOCATION", "coordinates") for match in _COORDINATES.finditer(text))

@@ -41,7 +41,7 @@ _BESIDE = re.compile(
     r"(?i)\s?[,(:\u2013-]{1,2}\s?(?:(?:tel|phone|mobile|cell|mob|ph)\.?:? ?)?(?:\+\d|\(?0\d|"
     r"[\w.+-]{2,40}@[\w-]+\.)[\d ()/.\w-]{5}"
 )
-"""A phone number or an address right behind a name."""
+"""A phone number or an address right after a name."""
 _TITLE = re.compile(
     r"(?:\b(?:Mr|Mrs|Ms|Mx|Miss|Dr|Prof|Professor|Sir|Herr|Herrn|Frau|Sig|Signora|Sr|Sra|Srta|Señora?|Don|Doña|Mme|"
     r"Mlle|Madame|Monsieur|Mevr|Dhr|Pan|Pani|Dott|Ing|Rev|Capt|Sgt|Judge|Nurse)\.?|\bM\.) \Z"
@@ -144,7 +144,7 @@ def _is_first_name(name: str) -> bool:
 
 
 def _titled(text: str) -> Iterator[str]:
-    """Yield the surnames behind a title."""
+    """Yield the surnames after a title."""
     for match in _TITLED.finditer(text):
         if not text[match.start() - 1 : match.start()].isalnum() and is_name(match["v"]) and not match["v"].isupper():
             yield match["v"]

@@ -222,7 +222,7 @@ def _cookies(subject: Subject) -> Iterator[Span]:
 def _behind(
     text: str, pattern: re.Pattern[str], head: re.Pattern[str], rule: str, accept: Callable[[str], bool]
 ) -> Iterator[Span]:
-    """Yield the values behind a head; the pattern begins with a sign that is quick to find."""
+    """Yield the values after a head; the pattern begins with a sign that is quick to find."""
     for match in pattern.finditer(text):
         begin = match.start()
         if is_accepted(match["v"], accept) and head.search(text[max(0, begin - 100) : begin]):

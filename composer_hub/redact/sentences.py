@@ -122,7 +122,7 @@ def sentence_secrets(subject: Subject) -> Iterator[Span]:
 
 
 def _stated(subject: Subject, noun: str, reversible: bool) -> Iterator[Span]:
-    """Yield the values behind a noun and, if the text has a word for it (`use x as password`), before it."""
+    """Yield the values after a noun and, if the text has a word for it (`use x as password`), before it."""
     text, lowered, sign = subject.text, subject.lowered, -1
     for at in places(lowered, noun):
         end = at + len(noun)

@@ -63,7 +63,7 @@ _LABEL_HEAD = re.compile(r"[ \t]*(?:\d{1,6}[\t→:|][ \t]?)?(?:[-*•] )?[\"'*]{
 """Words before the name: `Admin panel password: `."""
 _ATTRIBUTE_HEAD = re.compile(r"<[\w:.-]{1,60}\s[^<>]{0,400}\Z")
 MAX_REST = 100
-"""Characters behind a value on its line."""
+"""Characters after a value on its line."""
 _REST = re.compile(r"(?:,|[ \t]+[#;].*|[ \t]+//.*|[ \t]*/?>.*)?[ \t]*")
 _COMMENT = re.compile(r"[ \t]+(?:#|//|;).*\Z")
 _STATEMENT = re.compile(

@@ -21,7 +21,7 @@ MAX_DEPTH = 6
 MAX_OPEN = 40
 """Quotations inside quotations that are followed."""
 MAX_FAILED = 1_000_000
-"""Characters that are read behind braces that begin no document; then no more are tried."""
+"""Characters that are read after braces that begin no document; then no more are tried."""
 REACH = 400
 """Characters before a span in which a bracket may be open."""
 
@@ -127,7 +127,7 @@ class Structure:
         quoted = {mark.start: (mark.end, *mark.mate) for mark in marks if mark.start < mark.mate[0]}
         pieces = [pair for pair in zip(edges[::2], edges[1::2], strict=True) if pair[0] < pair[1]]
         parts = [Slot(*self._trimmed(*piece, quoted)) for piece in pieces]
-        # Between two quotations there is often nothing but commas, and behind the last one the end of a color.
+        # Between two quotations there is often nothing but commas, and after the last one the end of a color.
         speaking = [part for part in parts if not _SILENT.fullmatch(self._text, *part[:2])]
         yield from speaking or parts
 

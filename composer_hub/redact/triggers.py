@@ -53,14 +53,14 @@ class Triggers:
     """The words without which no rule can match.
 
     A trigger may be part of a word (`dbpassword` holds `passw`); one of `whole` is a word by itself (`az`), perhaps
-    behind the letter of an escape (`\\naz`).
+    after the letter of an escape (`\\naz`).
     """
 
     def __init__(
         self,
         triggers: Iterable[str],
         whole: Iterable[str] = (),
-        keys_in: Callable[[str], Collection[str]] = lambda word: (),  # keys in a word, triggers behind a \0
+        keys_in: Callable[[str], Collection[str]] = lambda word: (),  # keys in a word, triggers after a \0
     ) -> None:
         self._keys_in = keys_in
         self._whole = {(escape + word).encode(): word for word in whole for escape in ("", "n", "t")}

@@ -210,7 +210,7 @@ def _holds(text: str, words: Iterable[str]) -> bool:
 
 
 def _dotted(text: str) -> Iterator[str]:
-    """Yield the logins of the form `anna.krause` in a path, behind a sign, or behind a word that announces them."""
+    """Yield the logins of the form `anna.krause` in a path, or after a sign or word that announces them."""
     if not _WITH_DOTTED.of(text):
         return
     words = text.split()

@@ -19,7 +19,7 @@ from composer_hub.replay.ledger import CapReached, Ledger
 if TYPE_CHECKING:
     from composer_hub.replay.cascade import TraceRounds
 
-MAX_MISSES = 50  # traces in a row that do not fit; the ones behind them are not estimated
+MAX_MISSES = 50  # traces in a row that do not fit; later ones are not estimated
 MAX_KEPT_BACK = 8  # traces that wait in memory for what the others leave
 
 

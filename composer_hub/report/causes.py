@@ -197,7 +197,7 @@ class Causes:
             # A wrapper may have taken the place of a program: its usage names it.
             usage = _USAGE.search(text)
             if kind == "flag" and usage and usage[1].split()[0] != owner.program:
-                # Words after `--` go to the program behind a script's name: `npm run format -- --write`.
+                # Words after `--` go to the program that a script's name runs: `npm run format -- --write`.
                 return "wrapper", verb_of(owner) if "--" in owner.words else owner.program, name
             return kind, verb_of(owner), name
         return None

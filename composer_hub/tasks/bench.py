@@ -123,7 +123,7 @@ class Bench:
         """Run one batch; jobs that ended with it, or that the clock ended, run again alone."""
         with self.lane() as (sandbox, root):
             reports = self._call(sandbox, root, jobs)
-            # Those behind the job that took the batch down are not at fault, and most run to their end together.
+            # Jobs after the one that took the batch down are not at fault; most run to their end together.
             behind = [job for job in jobs if job.name not in reports][1:]
             reports |= self._call(sandbox, root, behind) if behind else {}
             for job in jobs:

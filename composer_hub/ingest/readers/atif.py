@@ -138,7 +138,7 @@ def _read_agent_step(talk: Conversation, step: dict[str, Any], text: str) -> Non
 
 
 def _observe(talk: Conversation, step: dict[str, Any]) -> None:
-    """Put a step's results behind it; one that names no call is a message of the harness."""
+    """Put a step's results after it; one that names no call is a message of the harness."""
     for result in dicts_at(step, "observation", "results"):
         text, call_id = content_text(result.get("content")), text_at(result, "source_call_id")
         flag = _flag(dict_at(result, "extra"))

@@ -142,7 +142,7 @@ def _take_back(talk: Conversation, gone: set[int]) -> None:
 
 
 def _speak(talk: Conversation, record: dict[str, Any]) -> None:
-    """Put a message of the file into the conversation, with the results of its calls behind it."""
+    """Put a message of the file into the conversation, followed by the results of its calls."""
     if record.get("type") == "user":
         talk.say(Message("user", content_text(record.get("content"))))
     if record.get("type") != "gemini":  # info, warning, error: shown to the user, never sent

@@ -192,7 +192,7 @@ class _WireFile:
         tail = typed[head:][-(kept - head) :] if kept is not None and kept > head else []
         before = typed[:head] + tail
         after: list[int] = []
-        if kept is None:  # older versions keep the newest messages behind the summary
+        if kept is None:  # older versions keep the newest messages after the summary
             before, after = [], rest[int_at(record, "compactedCount") or 0 :]
         summary = record.get("contextSummary") or record.get("summary")
         text = content_text(as_dict(summary).get("content")) if isinstance(summary, dict) else as_text(summary)
