@@ -91,7 +91,7 @@ def cell(values: list[float], digits: int) -> str:
 
 
 def run_rounds(checkouts: list[Path], arguments: argparse.Namespace) -> list[dict[str, list[float]]]:
-    """Let the versions take turns, each part in a process of its own: clients read their settings when imported."""
+    """Let the versions take turns, each part in a new process, since clients read settings when imported."""
     results: list[dict[str, list[float]]] = [{key: [] for key in (*ROWS, *upload_floors.ROWS)} for _ in checkouts]
     options = [f"--{name}={getattr(arguments, name)}" for name in ("megabytes", "commits", "files")]
     for number in range(arguments.rounds):

@@ -3,7 +3,7 @@
     python benchmarks/ingest.py [--megabytes 100] [--like SESSION.jsonl ...] [--workers 2]
 
 Writes one big session and a folder of smaller ones, made by repeating Claude Code sessions under new ids, and prints
-for each way to read them MB/s, MB a processor second and peak memory. Every way runs in a process of its own, so that
+for each way to read them MB/s, MB a processor second and peak memory. Every way runs in a separate process, so that
 peaks do not mix.
 """
 

@@ -3,7 +3,7 @@
     python -m benchmarks.report [--megabytes 1000] [--like SESSION.jsonl ...] [--workers 2] [--folder SESSIONS]
 
 Repeats Claude Code sessions under new ids into files of 10 MB and one of 100 MB, makes the whole report from them in a
-process of its own, and prints wall time, processor time and peak memory. `--folder` reads existing sessions instead.
+separate process, and prints wall time, processor time and peak memory. `--folder` reads existing sessions instead.
 """
 
 from __future__ import annotations

@@ -4,13 +4,13 @@
                                [--ways one pool here shards kills] [--json FILE] [--folder FOLDER]
 
 Writes made-up sessions of random words (a tenth are copies, a third repeat a secret that one of them names), publishes
-them once per way into a folder of its own, and compares the published files with those of the first way:
+them once per way into a separate folder, and compares the published files with those of the first way:
 
     one      one process, without shards         here     shards, one after the other in this process
     pool     the worker processes of ingest      shards   shards in worker processes
     kills    shards in two worker processes, of which a random one is killed `--kills` times
 
-Every way runs in a process of its own, so that peaks do not mix. Its line is printed, and added to `--json`, as soon as
+Every way runs in a separate process, so that peaks do not mix. Its line is printed, and added to `--json`, as soon as
 it has ended. Times depend on what else the machine does; processor seconds depend on it less.
 """
 
@@ -122,7 +122,7 @@ class Shown:
 
 
 def measured(*args: Any) -> dict[str, Any]:
-    """Run one way in a process of its own."""
+    """Run one way in a separate process."""
     ours, theirs = multiprocessing.get_context("spawn").Pipe()
     process = multiprocessing.get_context("spawn").Process(target=_send, args=(theirs, args))
     process.start()

@@ -178,7 +178,7 @@ def _columns(row: type) -> Iterator[tuple[str, str, str]]:
     }
     for line, node in fields.items():
         name = ast.unparse(node.target)
-        # A comment stands behind its field, or on the line above.
+        # A comment is after its field, or on the line above.
         meaning = comments.get(line) or (comments.get(line - 1) if line - 1 not in fields else None)
         if not meaning:
             raise SystemExit(

@@ -4,7 +4,7 @@
 `small` and `small-beginner` act in the tiny world, `small-coding` in coding tasks. Each is a Qwen3 with 0.2 to 0.3
 million parameters, trained on conversations in which a third to a half of the first calls go to a tool that does not
 exist, so that rollouts have error turns, and in which hints are followed, so that the hinted model is worth learning
-from. After the wrong tool, `small` goes on, and `small-beginner` mostly gives up: a short run teaches it better.
+from. After the wrong tool, `small` continues; `small-beginner` mostly gives up: a short run teaches it better.
 `small-coding` calls tools whatever the task is; it solves none.
 
 Training amplifies the last bit of a sum, and every processor sums in another order. So the script starts itself again
@@ -171,7 +171,7 @@ def tokenizer_of(talks: list[Talk], tools: Sequence[Callable[..., Any]]) -> PreT
         ]
     )
     raw.decoder = decoders.ByteLevel()
-    # TRL finds the response schema by comparing strings, so the template must be one of its own, byte for byte.
+    # TRL finds the response schema by comparing strings, so the template must be one of TRL's, byte for byte.
     probe = PreTrainedTokenizerFast(tokenizer_object=raw, chat_template=qwen3_chat_template)
     corpus = [probe.apply_chat_template(talk, tools=list(tools), tokenize=False) for talk in talks]
     alphabet = pre_tokenizers.ByteLevel.alphabet()

@@ -68,7 +68,7 @@ class Reading:
     trace: Trace
     texts: list[tuple[str, str]]
     values: dict[str, list[str]] = field(default_factory=dict)
-    taken: frozenset[str] = frozenset()  # values that the rules take from ordinary text: nobody read them
+    taken: frozenset[str] = frozenset()  # values that the rules take from ordinary text: unread by people
 
 
 # ------------------------------------------------------------------------------------------------------------ the data
@@ -164,7 +164,7 @@ def _beginning(messages: Sequence[Message]) -> Iterator[Message]:
 
 
 def taken_by_rules(trace: Trace) -> frozenset[str]:
-    """Return what the rules take from ordinary text: nobody has read it, so it is neither private nor ordinary."""
+    """Return what the rules take from ordinary text; unread by people, it is neither private nor ordinary."""
     redactor = Redactor(b"judge", max_samples=1_000_000, judge=None)
     redactor.trace(trace)
     return frozenset(sample.value for sample in redactor.samples.values())
@@ -214,7 +214,7 @@ def bounded(value: str) -> str:
 
 
 def learn_cues(readings: Sequence[Reading]) -> NDArray[np.uint64]:
-    """Return the words that stand before private values far more often than elsewhere."""
+    """Return the words that precede private values far more often than they occur elsewhere."""
     before: dict[int, set[tuple[str, int]]] = defaultdict(set)
     near: Counter[int] = Counter()
     everywhere: Counter[int] = Counter()
