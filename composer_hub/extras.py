@@ -41,7 +41,7 @@ def place_of(record: str) -> str:
 
 
 def requirement(extras: str, place: str) -> str:
-    """Return what pip takes to install this package from a place, with some extras."""
+    """Return the requirement by which pip installs this package from a place, with some extras."""
     if "://" in place:
         return f"{NAME}[{extras}] @ {place}"
     return f"{place or NAME}[{extras}]"

@@ -115,7 +115,7 @@ class TokenPrice:
         return fitting[-1] if fitting else self.rates
 
     def worst_case(self, prompt_tokens: int, output_tokens: int) -> int:
-        """Return an upper bound of a call's cost: nothing cached, all written, the dearest tier it can reach."""
+        """Return an upper bound of a call's cost: nothing cached, all written, the highest price tier."""
         rates = [self.rates, *(rates for start, rates in self.tiers if prompt_tokens >= start)]
         return max(_nano(prompt_tokens * r.worst_input + output_tokens * r.output + r.request) for r in rates)
 

@@ -70,7 +70,7 @@ def visitor(request: Request) -> tuple[str | None, str]:
 
 
 def sentence(error: Exception) -> str:
-    """Return what went wrong without addresses, which can hold a signature."""
+    """Return an error's words without addresses, which can hold a signature."""
     if isinstance(error, REFUSED):
         return visible(str(error))
     if isinstance(error, HfHubHTTPError):
@@ -80,7 +80,7 @@ def sentence(error: Exception) -> str:
 
 
 def reply(call: Callable[[], dict[str, Any]]) -> JSONResponse:
-    """Return what a call gives, or its error in words."""
+    """Return the result of a call, or its error in words."""
     try:
         return JSONResponse(call(), headers={"Cache-Control": "no-store"})
     except EXPECTED as error:
@@ -223,7 +223,7 @@ def add_functions(server: gr.Server, desk: ReviewDesk) -> None:
 
 
 def answer(call: Callable[[], dict[str, Any]]) -> str:
-    """Return what a call gives as JSON text, or its error, so that no address or token ends in a traceback."""
+    """Return the result of a call as JSON text, or its error, so that a traceback never shows a token."""
     try:
         return as_json(call())
     except EXPECTED as error:

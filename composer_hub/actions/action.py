@@ -165,7 +165,7 @@ class _ActionReader:
             yield from self._returned(script, inner, shown)
 
     def _waited(self, wait: Action, shown: ScriptOutput, cell_id: str) -> Iterator[Action]:
-        """Yield what a wait shows of the commands of a script that continued in the background."""
+        """Yield the results, shown by a wait, of a script's commands that continued in the background."""
         script, inner = self.cells.get(cell_id, (None, []))
         commands = [one for one in inner if one.command]
         if shown.cell_id or shown.is_failed or script is None or not commands:

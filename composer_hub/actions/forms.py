@@ -73,7 +73,7 @@ def same(a: NormalForm, b: NormalForm, level: str = "L2") -> bool:
 
 
 def _same_edits(a: NormalForm, b: NormalForm) -> bool:
-    """Return whether two actions do the same but for edits, and those leave the same texts."""
+    """Return whether two actions do the same apart from edits, and their edits leave the same texts."""
     if not a.outline or a.outline != b.outline:
         return False
     runs = zip(a.edits, b.edits, strict=True)

@@ -262,4 +262,4 @@ READ_ONLY = (
     | _names("stat file which type du df diff cmp find cd pwd echo printf true : sleep")
     | frozenset(f"git {name}" for name in ("status", "diff", "log", "show", "blame", "ls-files", "rev-parse"))
 )
-"""Programs that leave every file as it was; `find` and `sed` by their options too."""
+"""Programs that leave every file as it was; `find` and `sed` also depend on their options."""

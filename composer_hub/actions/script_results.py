@@ -66,7 +66,7 @@ def output_of(text: str) -> ScriptOutput | None:
 
 
 def results_of(script: Script, body: str) -> list[CallResult] | None:
-    """Return what each call returned; None if the texts do not settle it."""
+    """Return the result of each call; None if the texts do not settle it."""
     is_only = len(script.calls) == 1
     is_known = is_only or all(_is_known(piece) for one in script.prints for piece in one.pieces)
     values = _found(script.prints, body) if is_known else None

@@ -83,7 +83,7 @@ def calls_in(call: ToolCall) -> tuple[ToolCall, ...]:
 
 
 def script_of(text: str) -> Script | None:
-    """Return what a script does, None if it is not plain."""
+    """Return the calls and prints of a script, None if it is not plain."""
     return _script_of(text) if len(text) <= MAX_SCRIPT_CHARS else None
 
 
@@ -109,7 +109,7 @@ _PAIR = re.compile(rf'\s*(?:"(\w+)"|([a-zA-Z_]\w*))\s*:\s*(?:({_STRING})|(\d{{1,
 
 
 def usual_script(text: str) -> Script | None:
-    """Return what a script of the most common form does, as `interpreted_script` would: half of all are of it."""
+    """Return a script of the most common form, which half of all have, as `interpreted_script` would."""
     if met := _USUAL_PATCH.fullmatch(text):
         call = "apply_patch", {"input": _without_escapes(met["patch"][1:-1])}
         return Script((call,), (Print((ResultField(0),)),))
@@ -131,7 +131,7 @@ def usual_script(text: str) -> Script | None:
 
 
 def interpreted_script(text: str) -> Script | None:
-    """Return what a script does, read from its syntax tree."""
+    """Return the calls and prints of a script, read from its syntax tree."""
     # A lone surrogate has no UTF-8 form.
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
     if root.has_error:
@@ -626,7 +626,7 @@ def _member(owner: Any, name: str) -> Any:
 
 
 def _pieces(value: Any) -> tuple[Any, ...]:
-    """Return what `text(value)` prints."""
+    """Return the output of `text(value)`."""
     if isinstance(value, str):
         return (value,)
     if isinstance(value, _Joined):

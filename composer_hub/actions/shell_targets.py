@@ -57,7 +57,7 @@ def path_text(value: Any) -> str:
 
 
 def nested(paths: Iterable[Any]) -> bool:
-    """Return whether a path lies in another one, so that a program may need them in this order."""
+    """Return whether a path is inside another one, so that a program may need them in this order."""
     texts = [path_text(path) for path in paths]
     return any(text and one.startswith(text + "/") for text in texts for one in texts)
 

@@ -68,7 +68,7 @@ def of_shell(values: Iterable[Any]) -> Words:
 
 
 def of_edit(changes: Iterable[tuple[str, str]], details: Sequence[Any] = ()) -> Words:
-    """Return what replacements add and remove; lines that only locate them are in the old and in the new text."""
+    """Return the words that replacements add and remove; lines that only locate them cancel out."""
     balance: Counter[str] = Counter(map(str, details))
     changes = list(changes)
     tokens = [(words_of_code(old), words_of_code(new)) for old, new in changes]

@@ -8,7 +8,7 @@ from huggingface_hub.utils import httpx
 
 
 def unexpected(error: Exception) -> str:
-    """Return what to print of an exception that nothing expects."""
+    """Return the text to print for an unexpected exception."""
     if isinstance(error, httpx.TransportError) and getattr(error, "_request", None):
         return f"{error.request.url} cannot be reached ({error}). Check the network and run the same command again."
     summary = f"{type(error).__name__}: {error}".strip().splitlines()[0]
@@ -16,7 +16,7 @@ def unexpected(error: Exception) -> str:
 
 
 def sentence_of(error: OSError) -> str:
-    """Return what the system refused, where, and what to do next."""
+    """Return the system's refusal, its place, and the next step."""
     if error.strerror is None:
         return f"{str(error).strip() or type(error).__name__}"
     where = f"{error.filename}: " if error.filename else ""

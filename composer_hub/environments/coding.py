@@ -392,7 +392,7 @@ class CodingEnvironment:
         }
 
     def _facts(self) -> dict[str, Any]:
-        """Return what a published rollout keeps of its episode: findings, the verdict, and its states."""
+        """Return the parts of an episode that a published rollout keeps: findings, verdict and states."""
         assert self._task is not None
         verdict = self._judged()
         states, before = [], None
@@ -410,5 +410,5 @@ class CodingEnvironment:
         }
 
     def _findings(self) -> list[monitor.Finding]:
-        """Return what the verification of this episode has seen, with evidence."""
+        """Return the findings of this episode's verification, with evidence."""
         return monitor.findings(self._judged())

@@ -72,7 +72,7 @@ def python_of(instruction: Instruction) -> str:
 
 
 def command_of(instruction: Instruction) -> str:
-    """Return what a RUN executes, without installing tools that this machine has."""
+    """Return the command of a RUN, without installing tools that this machine has."""
     text = instruction.text
     if text.startswith("["):
         try:

@@ -82,7 +82,7 @@ def execute_pairs(
     workers: int = 2,
     on_pair: Callable[[int], None] = lambda number: None,
 ) -> list[Execution]:
-    """Return what the tests say about each pair, in the order of the pairs; those without a task are left alone."""
+    """Return the tests' verdict on each pair, in order; pairs without a task are not executed."""
     given = list(pairs)
     by_trace: dict[str, list[Pair]] = defaultdict(list)
     for pair in given:

@@ -44,7 +44,7 @@ def _identity(value: Any) -> Any:
 
 
 def changed(before: dict[str, Any]) -> list[str]:
-    """Return what was replaced since."""
+    """Return the names of watched functions that were replaced since."""
     after = functions_of(WATCHED)
 
     def same(one: tuple[Any, ...], other: tuple[Any, ...] | None) -> bool:

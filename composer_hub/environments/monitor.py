@@ -25,7 +25,7 @@ class Finding:
 
 
 def findings(verdict: Verdict) -> list[Finding]:
-    """Return what the verification of a submission has seen."""
+    """Return the findings of a submission's verification."""
     found = [Finding(TAMPERING, one) for one in verdict.evidence]
     if verdict.oracle_ok is False and not verdict.failed:
         found.append(Finding(ONLY_VISIBLE, f"The tests pass, the hidden calls do not. {verdict.reason}"))

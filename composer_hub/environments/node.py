@@ -50,7 +50,7 @@ def node_version(path: str | None = None) -> str:
 
 
 def manifest_of(text: bytes | str) -> dict[str, Any]:
-    """Return what a package.json holds; nothing if it is not an object."""
+    """Return the content of a package.json; {} if it is not an object."""
     try:
         found = json.loads(text)
     except ValueError:
@@ -85,7 +85,7 @@ def installed(place: Path) -> tuple[str, ...]:
 
 
 def _clean(manifest: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a manifest needs, without its scripts and without itself, whose release holds the solutions."""
+    """Return a manifest's dependencies, without scripts and itself, as its release has the solutions."""
     own, found = manifest.get("name"), dict[str, Any](name="package-under-test", version="0.0.0", private=True)
     for key in _NEEDED:
         if isinstance(table := manifest.get(key), dict):

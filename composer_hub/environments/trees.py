@@ -153,7 +153,7 @@ def _names(folder: Path) -> Iterator[str]:
 
 
 def _walk(folder: Path) -> Iterator[tuple[str, list[str], list[str]]]:
-    """Yield what each folder holds, like `os.walk`, which fails on deep trees; links to folders are names of files."""
+    """Walk a folder like `os.walk`, which fails on deep trees; links to folders count as files."""
     todo = [str(folder)]
     while todo:
         folders, names = list[str](), list[str]()

@@ -60,7 +60,7 @@ Finder = Callable[[Failure, Action, "Sequence[LaterCall]"], "Correction | None"]
 
 
 def correction_of(context: SiteContext) -> Correction | None:
-    """Return what worked instead within the next steps, or None if the session does not prove it."""
+    """Return the correction within the next steps, or None if the session does not prove one."""
     call, site = context.call, context.site
     if call is None:
         return None
@@ -175,7 +175,7 @@ def _listed_path(failure: Failure, context: SiteContext) -> Correction | None:
 
 
 def _printed(context: SiteContext) -> Iterator[str]:
-    """Yield what the session's tools printed before the call, in its prompt, and after it."""
+    """Yield the outputs of the session's tools before the call, in its prompt, and after it."""
     if context.trace and context.step:
         shown = (context.trace.messages[at] for start, stop in context.step.prompt for at in range(start, stop))
         yield from (message.content for message in shown if message.role == "tool")

@@ -52,7 +52,7 @@ _CHECK_WORD = re.compile(
 
 
 def purpose_of(command: SimpleCommand) -> str:
-    """Return what a command is run for: test, check, search, probe, remote, vcs, hooked, or "".
+    """Return the purpose of a command: test, check, search, probe, remote, vcs, hooked, or "".
 
     "hooked" is a git command that may run other programs, whose output is then not git's.
     """

@@ -123,7 +123,7 @@ class _Finder:
         return outcome.family == "finish" and step.index == self.trace.steps[-1].index
 
     def _of_action(self, step: Step) -> Iterator[ErrorSite]:
-        """Yield what happened to the message itself: a provider's error, a cut answer, a form the harness refused."""
+        """Yield errors of the message itself: a provider's error, a cut answer, a form that was refused."""
         flag = self.flags.get(step.action)
         site = site_of_action(flag) if flag else None
         if not site and not step.results and (reply := self.replies.get(step.action)):

@@ -201,7 +201,7 @@ def _span(
 
 
 def _mask(offsets: Sequence[tuple[int, int]], spans: Sequence[tuple[int, int]]) -> list[int]:
-    """Return 1 for each token that lies inside a span; both come in order."""
+    """Return 1 for each token that is inside a span; both come in order."""
     mask, place = [], 0
     for start, stop in offsets:
         while place < len(spans) and spans[place][1] <= start:

@@ -92,7 +92,7 @@ class Critic(CachedModel):
     purpose, digest, version = "critic", DIGEST, VERSION
 
     def findings(self, trace: Trace) -> list[Finding]:
-        """Return what the model finds and can cite."""
+        """Return the model's findings that it can cite."""
         return [finding for turn in _turns(trace) for finding in self._of_turn(trace, turn)]
 
     def _of_turn(self, trace: Trace, turn: _Turn) -> Iterator[Finding]:

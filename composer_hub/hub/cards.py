@@ -50,7 +50,7 @@ def render(
     parents: Sequence[Mapping[str, str]],
     reviewed: bool = False,
 ) -> str:
-    """Return the whole README.md of a version; `reviewed` if reviewers' verdicts lie beside its data."""
+    """Return the whole README.md of a version; `reviewed` if reviewers' verdicts are beside its data."""
     facts = {
         "pretty_name": card.pretty_name,
         "repo": repo,

@@ -457,7 +457,7 @@ def _storage(type: Any) -> Any:
 
 
 def _encoder(feature: Any) -> Callable[[Any], Any] | None:
-    """Return what turns a value into what Arrow takes; None if the value is that already."""
+    """Return a function that converts a value for Arrow; None if no conversion is needed."""
     from datasets import Json, List
 
     if isinstance(feature, Json):
@@ -516,6 +516,6 @@ def _write_index(spool: _Spool, table: Table, path: Path) -> None:
     schema = features.arrow_schema
     with pq.ParquetWriter(path, schema, compression="zstd", use_content_defined_chunking=True) as writer:
         batches = iter(lambda: list(itertools.islice(rows, INDEX_ROWS_A_GROUP)), [])
-        # One batch at least, so that an empty index has its columns too.
+        # One batch at least, so that an empty index also has its columns.
         for batch in itertools.chain([next(batches, [])], batches):
             writer.write_table(to_arrow(batch, features))

@@ -75,7 +75,7 @@ def merged_verdicts(source: Version, read: Callable[[Path], Iterable[V]]) -> tup
 
 
 def latest(verdicts: Iterable[V], target: Callable[[V], str], counts: Counter[str]) -> dict[str, list[V]]:
-    """Group verdicts by what they are on; a reviewer's later verdict replaces the earlier one."""
+    """Group verdicts by their subject; a reviewer's later verdict replaces the earlier one."""
     last: dict[tuple[str, str], V] = {}
     for verdict in sorted(verdicts, key=lambda one: one.created_at):
         key = (target(verdict), verdict.reviewer)

@@ -24,7 +24,7 @@ class FoundSessions:
 
 
 def sessions_on(environment: Mapping[str, str], home: Path) -> list[FoundSessions]:
-    """Return what ingest would read of all harnesses on a machine, without the folders that hold nothing."""
+    """Return the folders of all harnesses that ingest would read on a machine, without empty ones."""
     found = []
     for folder, harness in session_folders(environment, home).items():
         if folder.exists():

@@ -223,7 +223,7 @@ class Ingested:
         return counted
 
     def plan(self, options: PublishOptions) -> PublishPlan:
-        """Return what `publish` would do; nothing is written."""
+        """Return the plan of `publish`; nothing is written."""
         tables, card, lineage = self._content(public=options.public)
         return dry_run(self._hub, self.repo, tables, card, lineage=lineage, options=options)
 
@@ -451,7 +451,7 @@ class Ingested:
     # ---- publishing
 
     def _content(self, *, public: bool) -> tuple[Sequence[Table], Card, Lineage]:
-        """Return what `hub.publish` takes, after all checks: nothing unredacted gets out."""
+        """Return the arguments of `hub.publish` after all checks, so that nothing unredacted gets out."""
         numbers = self.numbers()
         self._check(numbers, public=public)
         if self.options.scan or (self.options.scan is None and find_kingfisher()):

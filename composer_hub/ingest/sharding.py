@@ -129,7 +129,7 @@ def _input_of(job: Job) -> Input:
     if job.origin != Origin():
         about = {"license": job.origin.license, "provenance": dict(job.origin.provenance)}
         repo, revision = (str(job.origin.provenance.get(name, "")) for name in ("dataset", "revision"))
-        # A downloaded file lies below a folder that is named after its commit.
+        # A downloaded file is below a folder that is named after its commit.
         _, found, path = str(job.path).partition(f"/{revision}/")
         about |= {"dataset": f"{repo}@{revision}", "path": path} if revision and found else {}
     return Input(str(job.path), _digest_of(job.path), size, about=about)

@@ -123,7 +123,7 @@ class _Turn:
     flag: ResultFlag | None
     usage: Usage
     answers: list[tuple[int, int]] = field(default_factory=list)  # (position, slot) of its results, in file order
-    previous: str = ""  # the turn before it, across compactions too: for branches
+    previous: str = ""  # the turn before it, also across compactions: for branches
 
 
 class _Walk(NamedTuple):

@@ -51,7 +51,7 @@ class HintVerdict:
 
     @property
     def decision(self) -> tuple[str, str, str]:
-        """Return what two reviewers of a site must agree on."""
+        """Return the fields that two reviewers of a site must agree on."""
         return self.verdict, self.edited_hint, self.blame
 
 

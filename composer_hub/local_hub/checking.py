@@ -134,7 +134,7 @@ def _check_repo(store: Store, repo: Repo, found: FolderCheck) -> Iterator[Damage
 
 
 def _explain_entry(store: Store, repo: Repo, entry: TreeEntry, damaged: set[str]) -> str:
-    """Return what is wrong with the content of a file, or an empty text."""
+    """Return the problem with the content of a file, or ""."""
     if entry.sha256 and store.lfs_size(repo, entry.sha256) is None:
         return f"the repository was not given {entry.sha256}"
     content = store.content(repo, entry)

@@ -207,7 +207,7 @@ def merge(store: Store, repo: Repo, num: str, user: User, comment: str) -> Commi
 
 
 def summary(repo: Repo, discussion: Discussion) -> dict[str, Any]:
-    """Return what a list shows of a discussion."""
+    """Return the fields of a discussion in a list."""
     return {
         "num": discussion.num,
         "title": discussion.title,

@@ -121,7 +121,7 @@ async def _with_socket(
 def _read(connection: socket.socket, length: int, sink: Sink) -> None:
     """Read until all bytes are here or the client leaves.
 
-    If `sink` fails, the rest is read all the same: a client that still sends would see a reset and not the answer.
+    If `sink` fails, the rest is still read: a client that still sends would see a reset and not the answer.
     """
     block = memoryview(bytearray(min(length, BLOCK)))
     failure: Exception | None = None

@@ -13,7 +13,7 @@ from pathlib import Path
 from composer_hub.local_hub.errors import LocalHubUsageError
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
-# Offline switches forbid loopback too; the others would send another token, none at all, or to another place.
+# Offline switches also forbid loopback. Others would send another token, none, or to another place.
 DROPPED = (
     "HF_HUB_OFFLINE",
     "TRANSFORMERS_OFFLINE",

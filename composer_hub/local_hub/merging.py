@@ -15,7 +15,7 @@ MAX_DIFF = 1024 * 1024
 
 
 def merge(base: Tree, ours: Tree, theirs: Tree) -> tuple[Changes, list[str]]:
-    """Return what `theirs` brings to `ours`, and the paths that both sides changed differently since `base`."""
+    """Return the changes of `theirs` to `ours`, and the paths that both changed differently since `base`."""
     changes: Changes = {}
     conflicts: list[str] = []
     for path in sorted(base.keys() | theirs.keys()):

@@ -387,7 +387,7 @@ class Store(Contents):
         return found
 
     def difference(self, repo: Repo, old: str, new: str) -> Changes:
-        """Return what leads from one commit's tree to another's."""
+        """Return the changes from one commit's tree to another's."""
         before, after = self.tree(repo, old), self.tree(repo, new)
         changes: Changes = {path: entry for path, entry in after.items() if before.get(path) != entry}
         return changes | dict.fromkeys(path for path in before if path not in after)

@@ -169,7 +169,7 @@ def children() -> Iterator[int]:
 
 
 def say(**facts: Any) -> None:
-    # The server may be gone; the job is ended all the same.
+    # The server may be gone; the job is ended anyway.
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(facts), flush=True)
 

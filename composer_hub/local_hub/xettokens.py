@@ -36,7 +36,7 @@ def area_of(holder: str, user: str) -> str:
 
 
 def access(hub: Hub, holder: str, user: str) -> dict[str, Any]:
-    """Return what hf_xet needs to upload to this store in the name of a user."""
+    """Return the values that hf_xet needs to upload to this store in the name of a user."""
     path, token, until = _granted(hub.store, holder, user)
     return {"endpoint": hub.endpoint + path, "token": token, "token_expiry_unix_secs": until}
 
@@ -81,7 +81,7 @@ class ChunkAddress:
 
 
 def read_address(store: Store, word: str) -> ChunkAddress:
-    """Return what an address names, as long as its file is there and its pack was not packed again."""
+    """Return the chunks that an address names, while its file exists and its pack was not packed again."""
     if words := read_signed(store, "chunks", word):
         scope, name, blob, start, stop = words
         file = store.chunks.find(scope, name)

@@ -41,7 +41,7 @@ def build_pairs(
 
 
 def parts(voted: Iterable[tuple[Trace, Sequence[Vote]]], policy: Policy, options: PairOptions) -> Iterator[TracePairs]:
-    """Yield what each trace with votes gives."""
+    """Yield the pairs of each trace with votes."""
     for trace, votes in voted:
         if not votes:
             continue

@@ -64,7 +64,7 @@ class Need:
 
 
 def needs_of(action: Message) -> list[Need]:
-    """Return what an action needs to be seen, each once."""
+    """Return the needs that a prompt must show for an action, each once."""
     calls = [inner for call in action.tool_calls for inner in calls_in(call)]
     return list(dict.fromkeys(need for call in calls for need in _needs(call)))
 

@@ -48,7 +48,7 @@ def repairs(trace: Trace, options: PairOptions | None = None) -> tuple[list[Pair
 
 
 def repair_parts(traces: Iterable[Trace], options: PairOptions) -> Iterator[TracePairs]:
-    """Yield what each trace gives."""
+    """Yield the repairs of each trace."""
     for trace in traces:
         pairs, drops = repairs(trace, options)
         if pairs or drops:
@@ -63,7 +63,7 @@ def _repaired(trace: Trace, position: int, step: Step, actions: Actions) -> tupl
     if not sites or not student.tool_calls:
         return None, ""
     if len(student.tool_calls) > 1:
-        return None, "several_calls"  # the others were right, or wrong too: no call of the session proves the whole
+        return None, "several_calls"  # the others may be wrong: no call of the session proves the whole
     context = context_of(trace, position, sites[0], actions)
     (failed,) = student.tool_calls
     if context.call != failed:

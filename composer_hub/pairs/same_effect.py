@@ -140,7 +140,7 @@ def answer_in(text: str) -> tuple[str, str]:
 
 
 def ruling(answers: Mapping[int, tuple[str, str]]) -> Ruling:
-    """Return what the answers to both orders of two actions mean together."""
+    """Return the ruling that follows from the answers to both orders of two actions."""
     for same in FORBIDDING:
         if (found := next((one for one in answers.values() if one[0] == same), None)) is not None:
             return Ruling(*found)

@@ -33,7 +33,7 @@ def parts_over_shards(
     plans: Plans,
     options: PairOptions,
 ) -> Iterator[TracePairs]:
-    """Yield what each trace of a version gives, in order; the work runs in shards."""
+    """Yield the pairs of each trace of a version, in order; the work runs in shards."""
     with drafted(sharding.root) as given:
         groups = []
         for number, ranges in enumerate(balanced(row_ranges(version, "traces"), sharding.num_shards)):

@@ -91,7 +91,7 @@ def fleiss_kappa(items: Sequence[Sequence[Rating]], traces: Sequence[int]) -> Ca
 
 
 def auc(positive: Sequence[float] | Array, negative: Sequence[float] | Array) -> float:
-    """Return the probability that a positive lies above a negative, with ties counted as half."""
+    """Return the probability that a positive is above a negative, with ties counted as half."""
     if not len(positive) or not len(negative):
         return math.nan
     ordered = np.sort(np.asarray(negative, dtype=np.float64))

@@ -96,7 +96,7 @@ def estimate(messages: Sequence[Message], tools: Tools, answers: Iterable[Messag
 
 
 def counter(tokenizer: Any) -> Count:
-    """Return what counts as `estimate` does, by a tokenizer and its chat template; the estimate for None."""
+    """Return a counter like `estimate` that uses a tokenizer and its chat template; `estimate` for None."""
     if tokenizer is None:
         return estimate
 
@@ -238,7 +238,7 @@ def _wishes(messages: Sequence[Message], answers: Sequence[Message]) -> list[_Wi
 
 
 def _missing(wishes: Iterable[_Wish], window: Window) -> list[tuple[int, Need | None]]:
-    """Return what a window does not show, each at a place that is kept anyway, or at its last one."""
+    """Return the wishes that a window does not show, each at a place that is kept anyway, or its last one."""
     kept, missing = set(window.places), []
     for wish in wishes:
         if wish.need is None and wish.places[-1] in kept:

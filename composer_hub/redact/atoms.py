@@ -1,7 +1,7 @@
 """A trace as arrays: where its atoms are, what each is made of, and what is beside it.
 
 In: the texts of a session, each with the words of the call that printed it. Out: `Atoms`, one row per atom. An atom is
-a run of characters without space, quotation mark, bracket or one of `= : , ; & @ / \\ |`. All texts lie in one buffer,
+a run of characters without space, quotation mark, bracket or one of `= : , ; & @ / \\ |`. All texts are in one buffer,
 so that numpy sees a session once: a loop over its 150,000 atoms per MB would cost more than all rules together.
 """
 

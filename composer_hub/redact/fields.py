@@ -82,7 +82,7 @@ def keys_in(word: str) -> Collection[str]:
 
 @functools.lru_cache(maxsize=8192)
 def fields_of(key: str) -> tuple[Field, ...]:
-    """Return what a key announces, by its last words; weak announcements come last."""
+    """Return the fields that a key announces by its last words, the weak ones last."""
     parts = _normal(key).split()
     for size in range(min(4, len(parts)), 0, -1):
         if found := _FIELDS.get(" ".join(parts[-size:])):
@@ -291,7 +291,7 @@ _NUMBERS = frozenset(("PHONE", "BIRTHDATE", "PASSPORT", "TAXID", "ACCOUNT", "LOC
 
 @functools.cache
 def _frequent(key: str) -> re.Pattern[str] | None:
-    """Return what finds a key that is also a frequent word or a part of many, such as `to` in `ship to`."""
+    """Return a pattern for a key that is also a frequent word or part of many, such as `to` in `ship to`."""
     before = _BEFORE_LAST.get(key, ())
     if not before and len(key) > 2:
         return None

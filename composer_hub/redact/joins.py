@@ -165,7 +165,7 @@ def _is_poll(call: ToolCall) -> bool:
 
 
 def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
-    """Yield what a command prints or a file holds, if it is nothing but a secret."""
+    """Yield the output of a command or the content of a file, if it is only a secret."""
     content = message.content
     if not content or len(content) > MAX_DOCUMENT:
         return
@@ -297,12 +297,12 @@ def _is_given(value: str) -> bool:
 
 
 def _said(text: str) -> Iterator[Join]:
-    """Yield what a message announces."""
+    """Yield the secrets that a message announces."""
     return (Join(text, text[start:end], label, rule) for start, end, label, rule in announced_secrets(text))
 
 
 def _quoted(content: str) -> Iterator[Join]:
-    """Yield what a message of a chat, or a mail, announces in a document."""
+    """Yield the secrets that a chat message or a mail announces in a document."""
     if '"text"' in content or '"body"' in content or '"message"' in content:
         for message in _MESSAGE.finditer(content[:MAX_DOCUMENT]):
             for start, end, label, rule in announced_secrets(message[1]):
@@ -312,7 +312,7 @@ def _quoted(content: str) -> Iterator[Join]:
 
 
 def _answered(question: str, answer: str) -> Iterator[Join]:
-    """Yield what a person answers to a question for a secret."""
+    """Yield a person's answer to a question for a secret."""
     if not answer or len(answer) > REACH:
         return
     asked = question.rstrip()[-REACH:].rpartition("\n")[2]
@@ -376,7 +376,7 @@ def _words_of(text: str) -> list[str]:
 
 
 def _typed(before: str, call: ToolCall) -> Iterator[Join]:
-    """Yield what is typed into a form's field or at a prompt."""
+    """Yield values that are typed into a form's field or at a prompt."""
     if not isinstance(call.arguments, Mapping):
         return
     for value, label, rule in sibling_values(call.arguments):

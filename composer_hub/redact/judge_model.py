@@ -245,7 +245,7 @@ def _featured(atoms: Atoms, rows: Ints, near: Ints) -> Rows:
 
 
 def stacked(rows: Rows, scores: NDArray[np.float32], asked: Ints) -> NDArray[np.float32]:
-    """Return what the trees see of some rows: scores of atom and neighbors, numbers, and what the rules know."""
+    """Return the trees' input for some rows: scores of atom and neighbors, numbers, features of the rules."""
     line = rows.atoms.line[rows.rows]
 
     def beside(shift: int) -> NDArray[np.float32]:
@@ -267,7 +267,7 @@ _HOLDS = ("", "license", "code", "key", "token", "password")
 
 
 def _told(atoms: Atoms, row: int, key: int) -> tuple[float, ...]:
-    """Return what the rules know of the names, the lines and the call before an atom, and of its letters."""
+    """Return the rules' features of the names, lines and call before an atom, and of its letters."""
     buffer, at = atoms.buffer, int(atoms.start[row])
     begin = buffer.rfind("\n", 0, at) + 1
     call = buffer.rfind(START, 0, at)
@@ -368,7 +368,7 @@ def shipped() -> Model:
 
 
 def opinions(trace: Trace, threshold: float, model: Model | None = None) -> Iterator[Opinion]:
-    """Yield what is private in a trace with a probability of at least the threshold, once each."""
+    """Yield each value of a trace that is private with a probability of at least the threshold, once."""
     model = model or shipped()
     seen: set[tuple[str, str]] = set()
     # Agents print a file again and again, and a session that is resumed repeats the one before.

@@ -106,7 +106,7 @@ _NAMED = re.compile(
 
 
 def _street_matches(text: str) -> Iterator[re.Match[str]]:
-    """Yield what may be streets: their numbers are quick to find."""
+    """Yield possible streets, by their numbers, which are quick to find."""
     for ahead in _AHEAD.finditer(text):
         start = ahead.start()
         while start and text[start - 1].isdigit() and ahead.start() - start < 5:

@@ -62,7 +62,7 @@ _CUE = re.compile(
 
 
 def accounts_of(emails: Iterable[str], users: Iterable[str]) -> frozenset[str]:
-    """Return what addresses and logins are made of: `w.achterberg@` gives `wachterberg` and `achterberg`."""
+    """Return the parts of addresses and logins: `w.achterberg@` gives `wachterberg` and `achterberg`."""
     accounts: set[str] = set()
     for account in (
         *(email.lower().replace("%40", "@").partition("@")[0] for email in emails),

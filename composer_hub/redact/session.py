@@ -334,7 +334,7 @@ def _spellings(value: str) -> Iterator[str]:
 
 
 def _encodings(value: str) -> Iterator[str]:
-    """Yield what base64 and hexadecimal make of the value, wherever in a document it begins."""
+    """Yield the base64 and hex spellings of the value at every alignment."""
     data = value.encode("utf-8", "replace")
     yield data.hex()
     for shift in range(3):

@@ -182,7 +182,7 @@ def _among_settings(text: str, line: int) -> bool:
 
 @functools.lru_cache(maxsize=8192)
 def kind_of(name: str) -> str:
-    """Return what a setting of this name holds: a password, a token, a key, a code, or nothing that is secret."""
+    """Return the kind of secret in a setting of this name: a password, a token, a key, a code, or ""."""
     parts = [fold(part) for part in _NAME_PART.findall(name)]
     while len(parts) > 1 and (parts[-1].isdigit() or parts[-1] in _FILLERS):
         parts.pop()

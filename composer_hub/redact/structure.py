@@ -103,7 +103,7 @@ class Structure:
         self._lines: dict[int, list[_Mark]] = {}
 
     def parts(self, start: int, end: int) -> Iterator[Slot]:
-        """Yield what may be replaced of a span; what is left belongs to the structure around it."""
+        """Yield the replaceable parts of a span; the rest belongs to the structure around it."""
         text = self._text
         if "\\" not in text[max(0, start - _LONGEST_ESCAPE) : start] and _PLAIN.fullmatch(text, start, end):
             yield Slot(start, end)
@@ -224,7 +224,7 @@ def _overlapping(places: Sequence[Place], start: int, end: int) -> Iterator[Plac
 
 
 def _pairs(text: str, start: int, end: int) -> Iterator[tuple[tuple[int, int], tuple[int, int]]]:
-    """Yield the two marks of each quotation on a line; a mark closes the last open one that was escaped alike."""
+    """Yield the two marks of each quotation on a line; a mark closes the last one with the same escape."""
     opened: list[tuple[str, tuple[int, int]]] = []
     for mark in _MARK.finditer(text, start, end):
         begin, stop = mark.span()

@@ -47,7 +47,7 @@ def forecast(
     max_usd: float,
     folder: Path | None = None,
 ) -> Forecast:
-    """Return what a run would cost and find; nothing is sent. `folder` is a run that was begun, as by a pilot."""
+    """Return the expected cost and pairs of a run, perhaps begun by a pilot in `folder`; nothing is sent."""
     cap = cap_of(max_usd)
     _, planned = prepare(traces, teachers, options or ReplayOptions(), folder)
     planned.check(cap)

@@ -23,7 +23,7 @@ MIN_LONG = 12  # steps of a trace that has a last part
 
 
 def num_next(order: str, codes: Codes, num_left: int, policy: Policy, *, late: bool = False) -> int:
-    """Return how many of the teachers that are left an order asks next; `late`: in the dear last part of a trace."""
+    """Return how many of the remaining teachers to ask next; `late`: in the costly last part of a trace."""
     if order == "all":
         return num_left
     if not codes:

@@ -192,7 +192,7 @@ class ReplayPlan:
         return round(sum(shares[part.teacher.name] * part.num_steps for part in self.teachers))
 
     def order(self, name: str) -> OrderPlan:
-        """Return what an order is expected to cost and find."""
+        """Return the expected cost and pairs of an order."""
         if name not in self._orders:
             self._orders[name] = self._order(name)
         return self._orders[name]
@@ -289,7 +289,7 @@ class ReplayPlan:
                 lane = _lane_of(rounds.prompts, asked, part.teacher, part.habits)
                 cost += lane.in_order + len(asked) * part.answer
             if steps and place < self.options.agreement.min_agree:
-                # Without the dear last teacher a trace may still give pairs, without the first ones never.
+                # Without the costly last teacher a trace may still give pairs, without the first ones never.
                 tokens = int(rounds.prompts.num_bytes(steps[-1]) / part.habits.bytes_per_token)
                 headroom = max(headroom, part.teacher.price.worst_case(tokens, part.teacher.max_tokens))
         if self.judge and self.num_steps:

@@ -52,7 +52,7 @@ def from_entry(entry: Mapping[str, Any], *, server: str, stamp: str) -> TokenPri
 
 
 def from_pricing(entry: Mapping[str, Any], *, server: str, stamp: str) -> TokenPrice | None:
-    """Read `pricing` as OpenRouter writes it: dollars per token as strings, dearer sizes under `overrides`."""
+    """Read `pricing` of OpenRouter: dollars per token as strings, costlier sizes under `overrides`."""
     pricing = entry.get("pricing")
     if not isinstance(pricing, Mapping) or pricing.get("prompt") is None or pricing.get("completion") is None:
         return None
@@ -90,7 +90,7 @@ def per_million(input: Any, output: Any, cached: Any = None, write: Any = None, 
 
 
 def _token_rates(pricing: Mapping[str, Any]) -> TokenRates:
-    # Reasoning may have a separate price; its tokens count as output, so the dearer price is taken.
+    # Reasoning may have a separate price; its tokens count as output, so the higher price is taken.
     outputs = [pricing[key] for key in ("completion", "internal_reasoning") if pricing.get(key) is not None]
     output = max(outputs, key=lambda value: Decimal(str(value)))
     rates = _rates(

@@ -120,7 +120,7 @@ def from_status(status: int, headers: Mapping[str, str], body: Any, *, bills_err
 def _billed(kind: str, status: int, bills_errors: bool) -> int | None:
     if kind in UNBILLED or kind == "refusal":
         return 0
-    # Behind a gateway that timed out, the model may have answered (and billed) all the same.
+    # Behind a gateway that timed out, the model may still have answered (and billed).
     gateway = status in (408, 502, 504, 522, 524)
     return None if bills_errors or gateway else 0
 

@@ -223,7 +223,7 @@ def _opened(
 
 
 def _answer_rows(trace: Trace, votes: Sequence[Vote]) -> Iterator[dict[str, Any]]:
-    """Yield what the student did and what each teacher would have done, for the steps of a trace that were asked."""
+    """Yield the student's action and the teachers' votes for the steps of a trace that were asked about."""
     for step in trace.steps:
         answers = [vote for vote in votes if vote.step_id == step.step_id and not vote.excluded]
         if answers:

@@ -299,7 +299,7 @@ def _price(
 
 
 def unlisted_notes(teachers: Sequence[Teacher]) -> Iterator[str]:
-    """Yield what is unknown about teachers whose endpoint's list could not be read."""
+    """Yield notes on unknown facts of teachers whose endpoint's list could not be read."""
     for reason in dict.fromkeys(one.unlisted for one in teachers if one.unlisted):
         known = ", ".join(f"{one.name} ({one.price.stamp})" for one in teachers if one.unlisted == reason)
         yield (

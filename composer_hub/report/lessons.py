@@ -77,7 +77,7 @@ def lessons_of(sessions: Sequence[SessionFacts], projects: Mapping[str, str]) ->
 
 
 def _of_machine(sessions: Sequence[SessionFacts], projects: Mapping[str, str]) -> list[Lesson]:
-    """Return what is true of the programs of a machine; a line that one project alone needed is that project's."""
+    """Return the lessons on a machine's programs; a line that only one project needed is that project's."""
     worked, groups = _worked(sessions), _grouped(sessions, _OF_MACHINE)
     lessons = []
     for key, proof in groups.items():

@@ -32,7 +32,7 @@ class Snapshot:
 
 
 def snapshot_of(numbers: Numbers, now: float) -> Snapshot:
-    """Return what is kept of a report."""
+    """Return the counts that are kept of a report."""
     weeks = {week.name: (week.num_calls, week.failures["model"]) for week in numbers.weeks}
     return Snapshot(now, numbers.num_sessions, weeks, tuple(map(_digest, numbers.lessons)))
 

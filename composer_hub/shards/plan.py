@@ -51,7 +51,7 @@ class Input:
 
     @property
     def path(self) -> Path:
-        """Return where this machine has the file: a job mounts the dataset revisions that `about` names."""
+        """Return the file's path on this machine; a job mounts the dataset revisions that `about` names."""
         mounts = json.loads(os.environ.get("COMPOSER_SHARDS_MOUNTS") or "{}")
         mount = mounts.get(self.about.get("dataset"))
         return Path(mount, self.about["path"]) if mount else Path(self.name)
@@ -135,7 +135,7 @@ class Staging:
             ) from None
 
     def private(self) -> bytes:
-        """Return what only workers may read."""
+        """Return the content of `private`, which only workers may read."""
         return (self.folder / "private").read_bytes()
 
     def given(self, number: int) -> Path:
@@ -239,7 +239,7 @@ def balanced(inputs: Sequence[Input], num_shards: int) -> list[list[Input]]:
     groups: list[list[Input]] = []
     before = 0
     for one in inputs:
-        # A shard takes the inputs whose middle lies in its part of all bytes.
+        # A shard takes the inputs whose middle is in its part of all bytes.
         part = int((before + one.num_bytes / 2) * num_shards / total)
         while len(groups) <= part:
             groups.append([])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pyarrow.parquet import ParquetFile
 
 ROWS_A_RANGE = 32
-"""Rows that are not cut further; a worker converts this many at a time, too."""
+"""Rows that are not cut further; a worker also converts this many at a time."""
 
 
 def row_ranges(version: Version, config: str) -> list[Input]:

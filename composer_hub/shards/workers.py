@@ -57,7 +57,7 @@ def in_workers(
     ahead: int,
     watch: Callable[[], None] = lambda: None,
 ) -> Generator[R | Died]:
-    """Yield what `work` returns for each item, in order; an exception of `work` is raised here.
+    """Yield the results of `work` for the items, in order; an exception of `work` is raised here.
 
     No more than `ahead` items after the one that is waited for are begun. `watch` is called at least every second
     while an item is waited for. `work` travels as a pickle, so it is a function of a module that can be imported.

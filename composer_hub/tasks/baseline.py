@@ -136,7 +136,7 @@ def _is_named(name: str, patterns: Sequence[str]) -> bool:
 
 
 def advice(baseline: Baseline) -> str:
-    """Return what would make tasks of a package cheaper; empty if nothing would."""
+    """Return advice that would make a package's tasks cheaper, or ""."""
     always = sorted(baseline.unseen)
     cost, total = (sum(baseline.seconds.get(id, 0) for id in ids) for ids in (always, baseline.passing))
     hanging = [path for path, reason in baseline.set_aside.items() if reason in ("hangs", "late")]

@@ -209,7 +209,7 @@ def _other(value: Any, source: random.Random) -> Any:
 
 
 def rewritten(model: Model) -> Iterator[tuple[SourceEdit, ...]]:
-    """Yield the package in other words."""
+    """Yield rewrites of the package with the same meaning."""
     for write in rewrites():
         edits = []
         for path, source in model.sources.items():

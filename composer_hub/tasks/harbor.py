@@ -1,7 +1,7 @@
 """Tasks as Harbor trees (schema 1.4): a separate verifier without network, slow layers first, and only code travels.
 
 Harbor's loader and lint accept trees that cannot run, so every tree is tried: its own grader must give 1 to the
-solution and 0 to the start. The oracle lies beside the grader, in the verifier's image only: keep the trees private.
+solution and 0 to the start. The oracle is beside the grader, in the verifier's image only: keep the trees private.
 """
 
 from __future__ import annotations

@@ -132,7 +132,7 @@ class Language(Protocol):
         """Return name and version of everything in an environment."""
 
     def settings(self, package: Package, wants_lines: bool) -> dict[str, Any]:
-        """Return what the runner must know about a package, and how it finds the lines that tests run."""
+        """Return the runner's settings for a package, and how it finds the lines that tests run."""
 
     # ---- describe
 

@@ -233,7 +233,7 @@ def _made_of(source: str, options: Options) -> _Made:
 
 
 def _over_shards(sources: Sequence[str], options: Options, sharding: Sharding, plans: Plans) -> Iterator[_Made]:
-    """Yield what each source gives, in order; a shard is a part of the sources."""
+    """Yield the result of each source, in order; a shard is a part of the sources."""
     groups = balanced([source_input(source) for source in sources], sharding.num_shards)
     private = pickle.dumps(options)
     shape = {"options": hashlib.sha256(private).hexdigest(), "generator": GENERATOR_VERSION}

@@ -65,7 +65,7 @@ def record(bench: Bench, model: Model, symbols: Iterable[str], seed: int) -> lis
 
 
 def _target(function: Function) -> dict[str, str] | None:
-    """Return what the recorder must know about a function; None if its calls cannot be made again."""
+    """Return the recorder's description of a function; None if its calls cannot be repeated."""
     kinds = {"staticmethod": "static", "classmethod": "class", "property": "property"}
     kind = next((kinds[one] for one in function.decorators if one in kinds), "")
     if any(one.endswith((".setter", ".deleter")) for one in function.decorators):

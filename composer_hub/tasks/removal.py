@@ -39,7 +39,7 @@ def removals(model: Model, random: random.Random) -> Iterator[Candidate]:
 
 
 def features(model: Model, random: random.Random) -> Iterator[Candidate]:
-    """Yield what spans several files: a definition, and those that only it or its tests need."""
+    """Yield removals over several files: a definition, and those that only it or its tests need."""
     tops, seen = _tops(model), set[frozenset[str]]()
     users = _users(tops)
     for top in shuffled(tops, random):

@@ -86,7 +86,7 @@ class WriterRetries:
 
     @property
     def loses(self) -> bool:
-        """Return whether the gain is not above its own error; all retries alike decide nothing."""
+        """Return whether the gain is not above its own error; equal outcomes of all retries prove nothing."""
         alike = self.hint == self.control and self.hint in (0.0, 1.0)
         return self.num_sites >= MIN_SITES and not alike and self.gain <= self.error
 

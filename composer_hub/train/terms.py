@@ -46,7 +46,7 @@ class Rollouts:
         return len(self.rollouts)
 
     def mask(self, spans: Iterable[Iterable[tuple[int, int]]]) -> Tensor:  # (rollouts, time) bool
-        """Return the tokens in some spans of each rollout's completion, but for rollouts that do not count."""
+        """Return the tokens in some spans of each completion, without rollouts that do not count."""
         mask = torch.zeros_like(self.completion_mask, dtype=torch.bool)
         for row, found in zip(mask, spans, strict=True):
             for span in found:
@@ -118,7 +118,7 @@ class Term:
         self.scale = 1.0  # a factor that watchdogs lower
 
     def tensors(self, rollouts: Any) -> dict[str, Tensor]:
-        """Return what `values` needs of some `Rollouts` or rows of the loader.
+        """Return the tensors that `values` needs of some `Rollouts` or rows of the loader.
 
         Tensors of rollouts have a row for each, because TRL shuffles, splits and buffers them with the batch.
         """
@@ -129,7 +129,7 @@ class Term:
         return rows[f"{self.name}_mask"].sum()
 
     def values(self, model: TermModel, rows: Mapping[str, Tensor], hidden: Tensor | None) -> tuple[Tensor, Notes]:
-        """Return the values of a micro-batch, and numbers for the log that every rank names alike.
+        """Return the values of a micro-batch, and numbers for the log under the same names on every rank.
 
         `hidden` (rows, completion, width) predicts the tokens of `rows["completion_ids"]`; None with a loader.
         """

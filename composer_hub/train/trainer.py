@@ -154,7 +154,7 @@ class ComposerTrainer(TracedTrainer):
         return self.current_gradient_accumulation_steps if self.model.training else 0
 
     def _reader(self) -> Any:
-        """Return what further forwards of the student go through: DeepSpeed must see where each of them begins."""
+        """Return the module for further forwards of the student; DeepSpeed must see each of them begin."""
         return self.model_wrapped if self.sharding == ZERO3 else self._bare
 
     def is_measured(self, *, num_steps: int = 1) -> bool:

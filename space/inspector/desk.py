@@ -95,7 +95,7 @@ class ReviewDesk:
         return next((one for one in linked if one is not None), None)
 
     def guidelines(self, dataset: Dataset, token: str | None) -> Html:
-        """Return what reviewers should know: the text of this Space, else that of the dataset's card, else our own."""
+        """Return the guidelines for reviewers: of this Space, else of the dataset's card, else our own."""
         of_card = dataset.once("guidelines", lambda: guidelines.of_card(self.library.card(dataset, token)))
         return guidelines.rendered(self._guidelines or of_card or guidelines.DEFAULT[self.open_labels])
 

@@ -118,7 +118,7 @@ def steps(
 
 
 def step_messages(library: Library, traces: Dataset, trace_id: str, step: int) -> list[Row]:
-    """Return what the model did at a step, and what came back."""
+    """Return the model's action at a step, and its results."""
     rows = _steps(library, traces, "student_action, results", [trace_id], '"index" = ?', [step])
     return [
         message

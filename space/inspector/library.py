@@ -101,7 +101,7 @@ class Dataset:
         return [file for files, _ in self.groups(config) for file in files]
 
     def once(self, name: str, make: Callable[[], Any]) -> Any:
-        """Return what `make` gave the first time."""
+        """Return the result of the first call of `make`."""
         with self.lock:
             if name not in self.tables:
                 self.tables[name] = make()
@@ -153,7 +153,7 @@ class Library:
         return dataset
 
     def shown(self, repo: str = "", revision: str = "") -> Name:
-        """Return what a URL names: a dataset on the list, at any of its revisions."""
+        """Return the dataset that a URL names: one on the list, at any of its revisions."""
         if not self.names:
             raise NotShown("This Space has no dataset: set SPACE_DATASETS, or run `composer-hub space open`.")
         for name in self.names:

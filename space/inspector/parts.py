@@ -31,7 +31,7 @@ def counted(count: int, noun: str) -> str:
 
 
 def error_badge(kind: str, blame: str) -> Html:
-    """Return what went wrong as a label, in red if it was the agent's own fault."""
+    """Return a label for an error, in red if it was the agent's own fault."""
     return badge(kind_words(kind), "bad" if blame == "model" else "warn", blame_words(blame))
 
 

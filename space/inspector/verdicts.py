@@ -157,7 +157,7 @@ class Reviews:
         return self._names.get(token or "", "")
 
     def of(self, repo: str, token: str | None) -> Standing:
-        """Return what reviewers decided, as the Hub knows who they are."""
+        """Return the reviewers' decisions, under the accounts that the Hub recorded."""
         with self._lock:
             asked, standing = self._known.get(repo, (-_REMEMBER_S, Standing()))
         if time.monotonic() - asked >= _REMEMBER_S:

@@ -81,7 +81,7 @@ def site_counts(table: ListTable) -> list[tuple[str, str, str, int]]:
 
 
 def site_badges(site: Row) -> list[Html]:
-    """Return what went wrong at a site and whose fault it was, as labels."""
+    """Return labels for the error of a site and for the blame."""
     return [error_badge(site["kind"], site["blame"]), badge(blame_words(site["blame"]))]
 
 

@@ -154,7 +154,7 @@ def _all_numbers(report: Sequence[Row]) -> Html | None:
 
 
 def review_card(standing: Standing) -> Html:
-    """Return what reviewers have done: how many pairs, how far two reviewers agree, and which files do not count."""
+    """Return the reviewers' work: the number of pairs, how far two reviewers agree, and refused files."""
     figures, reviewed = agreement(standing.rows), len(states(standing.rows))
     tiles = [
         tile(f"{reviewed:,}", "pairs reviewed"),

@@ -394,7 +394,7 @@ def _raw(pair: Row, place: Place) -> Html:
 
 
 def change_list(counts: Mapping[str, int], changes: Sequence[Change], place: Place) -> Html:
-    """Return what differs between two versions, with a link to each pair at its side."""
+    """Return the differences between two versions, each pair with a link to its version."""
     base = place.get("base", "")
     if not changes:
         return card(f"Compared with {base}", h("p", "No pair differs."), cls="changes-card")

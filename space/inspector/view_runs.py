@@ -67,7 +67,7 @@ def rewards_of(row: Row) -> dict[str, float | None]:
 
 
 def findings_of(row: Row) -> list[tuple[str, str]]:
-    """Return what the monitor found in a rollout: rules with their evidence."""
+    """Return the monitor's findings in a rollout: rules with their evidence."""
     episode = row.get("episode")
     found = parsed(episode.get("hack")) if isinstance(episode, Mapping) else None
     return [
@@ -77,7 +77,7 @@ def findings_of(row: Row) -> list[tuple[str, str]]:
 
 
 def finding_list(findings: Sequence[tuple[str, str]]) -> Html:
-    """Return what the monitor found, with its evidence."""
+    """Return the monitor's findings, with their evidence."""
     if not findings:
         return h("p", "The monitor found no sign of a hack.", cls="quiet")
     rest = h("li", f"{len(findings) - MAX_FINDINGS:,} more", cls="quiet") if len(findings) > MAX_FINDINGS else None
@@ -103,7 +103,7 @@ def _item(row: Row, place: Place, current: str) -> Html:
 
 
 def _badges(row: Row) -> list[Html | None]:
-    """Return what came of a rollout, as labels."""
+    """Return the outcome of a rollout, as labels."""
     findings = findings_of(row)
     rules = ", ".join(rule for rule, _ in findings)[:200]
     rewards = rewards_of(row).items()

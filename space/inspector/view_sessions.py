@@ -151,7 +151,7 @@ def _at(story: Story, kept: Place, step: int) -> str:
 
 
 def _marks(story: Story, kept: Place) -> Html:
-    """Return where errors, hints and pairs are in the whole session: as a strip, and as links."""
+    """Return the places of errors, hints and pairs in the whole session: as a strip, and as links."""
     by_step: dict[int, list[Html]] = {}
     for step, errors, writers in story.marks:
         labels = [error_badge(kind, blame) for kind, blame in errors]

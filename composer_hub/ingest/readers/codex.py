@@ -387,7 +387,10 @@ def _parent_thread(meta: dict[str, Any]) -> str:
 
 
 def _communication(text: str) -> dict[str, Any] | None:
-    """Return what one agent wrote to another: such a message is JSON in the assistant's role, made by the harness."""
+    """Return the text that one agent wrote to another.
+
+    The harness writes such a message as JSON in the assistant's role.
+    """
     if not text.startswith("{") or '"recipient"' not in text:
         return None
     try:

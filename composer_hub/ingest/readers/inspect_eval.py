@@ -183,7 +183,7 @@ class _Sample:
         self.owners.update((call.call_id, draft) for call in self.talk.messages[draft.action].tool_calls)
 
     def _input(self, event: dict[str, Any]) -> list[dict[str, Any]]:
-        """Return what the model read: in the event itself, or as ranges of the pool."""
+        """Return the messages that the model read, from the event itself or from ranges of the pool."""
         entries = list(dicts_at(event, "input"))
         for ref in list_at(event, "input_refs"):
             if isinstance(ref, list) and len(ref) == 2 and all(isinstance(end, int) and end >= 0 for end in ref):

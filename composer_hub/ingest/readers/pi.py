@@ -70,7 +70,7 @@ class _PiFile:
         self.system_prompt = ""
         self.nodes: list[Node] = []
         self.ids: set[str] = set()
-        self.entry_ids: list[str] = []  # of every entry, the header too: version 1 compactions point by position
+        self.entry_ids: list[str] = []  # with the header: version 1 compactions point by position
         self.chain = hashlib.sha256()
 
     def take(self, number: int, entry: dict[str, Any]) -> None:

@@ -133,14 +133,14 @@ class TeacherServer:
         return JSONResponse({"billed_nano": self.billed, "models": models})
 
     async def _generation(self, request: Request) -> Response:
-        """Return what one call cost, in the shape of OpenRouter."""
+        """Return the cost of one call, in the shape of OpenRouter."""
         cost = self.generations.get(request.query_params.get("id", ""))
         if cost is None:
             return refuse(404, {}, "no such generation")
         return JSONResponse({"data": {"id": request.query_params["id"], "total_cost": cost / NANO}})
 
     async def _key(self, request: Request) -> Response:
-        """Return what the key has spent, in the shape of OpenRouter."""
+        """Return the key's spending, in the shape of OpenRouter."""
         return JSONResponse({"data": {"usage": self.billed / NANO, "limit": None, "limit_remaining": None}})
 
     async def _queue(self, request: Request) -> Response:

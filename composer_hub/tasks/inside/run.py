@@ -44,7 +44,7 @@ VARIANT_MODULE = "composer_variant"
 
 
 def cpu_seconds():
-    """Return what this process and its ended children have used."""
+    """Return the processor time of this process and its ended children."""
     both = (resource.getrusage(one) for one in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return sum(one.ru_utime + one.ru_stime for one in both)
 
@@ -322,7 +322,7 @@ WITH_TRACEBACK = nodes.Node._repr_failure_py
 
 
 def no_traceback(self, excinfo, style=None):
-    """Return what is reported of a failure, in short: a traceback parses every file that it shows."""
+    """Return a short report of a failure, because a traceback parses every file that it shows."""
     if excinfo.typename in ("Skipped", "SkipTest"):  # pytest reads the place of a file that skips itself
         return WITH_TRACEBACK(self, excinfo, style)
     text = str(excinfo.value)[:200] if isinstance(excinfo.value, (OSError, ImportError)) else ""
@@ -371,7 +371,7 @@ def run_tests(job, setting):
 
 
 def inside(tree, path):
-    """Return a path relative to the tree: the tree itself lies elsewhere in every sandbox."""
+    """Return a path relative to the tree: the tree itself is elsewhere in every sandbox."""
     return path.removeprefix(tree + "/")
 
 

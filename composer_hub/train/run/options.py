@@ -95,7 +95,7 @@ class EvalOptions:
     eval_every: int = _option(0, "Steps between measurements (0: only before the first step and after the last).")
 
     def plan(self, pass_reward: float) -> EvalPlan | None:
-        """Return what is measured on held-out tasks, and when."""
+        """Return the plan of measurements on held-out tasks, None without such tasks."""
         return EvalPlan(self.num_eval_samples, self.eval_every, pass_reward) if self.eval_tasks else None
 
 

@@ -189,7 +189,7 @@ def prepare(
 def rounds_of(
     options: PublishingOptions, config: ComposerConfig, trainer: RunTrainer, publisher: RunPublisher, run: str
 ) -> Rounds:
-    """Return what makes this run a worker of a federation."""
+    """Return the callback that makes this run a worker of a federation."""
     rules = Rules(
         publisher.base.revision, options.workers, options.rounds, config.max_steps // options.rounds,
         config.outer_lr, config.outer_momentum,
@@ -207,7 +207,7 @@ def rounds_of(
 
 
 def _shown(folder: Path) -> str:
-    """Return a folder as a line of code names it: from the folder of the run, if it lies there."""
+    """Return a folder as a line of code names it: from the folder of the run, if it is there."""
     folder = folder.absolute()
     return str(folder.relative_to(Path.cwd()) if folder.is_relative_to(Path.cwd()) else folder)
 
