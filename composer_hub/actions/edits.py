@@ -1,6 +1,6 @@
 """Apply an edit: a file's text and the arguments of an edit call -> the resulting text.
 
-Two edits are the same if they leave the same text. Where the trace does not hold the file, they are the same only if
+Two edits are the same if they leave the same text. If the trace does not hold the file, they are the same only if
 they say the same, every space counted. A patch is read in the `*** Begin Patch` form of Codex.
 """
 

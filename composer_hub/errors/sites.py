@@ -1,4 +1,4 @@
-"""Name the failure of one call: a `Action` in, its `ErrorSite` or None out.
+"""Name the failure of one call: an `Action` in, its `ErrorSite` or None out.
 
 Evidence is read in this order: a typed flag of the harness, a sentence of the harness at the start of a result, an exit
 code and, if no exit code proves anything, the output of a shell tool. The first evidence is the site's `source`; the

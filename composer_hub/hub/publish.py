@@ -31,7 +31,7 @@ from composer_hub.records import SCHEMA_VERSION, canonical_json, stable_id
 
 MAX_OPERATIONS = 100
 VERSION_MARK = "${version}"
-"""Stands for the version's number in `registry.json`: it is chosen when the version is planned."""
+"""A placeholder in `registry.json` for the version's number, which is chosen when the version is planned."""
 BUMPS = ("patch", "minor", "major")
 _MAX_PLANS = 20
 _LIBRARIES = ("huggingface_hub", "datasets", "pyarrow")

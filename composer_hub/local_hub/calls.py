@@ -80,7 +80,7 @@ class Hub:
     allowed_hosts: frozenset[str] = frozenset()
     open_pull_request: OpenPullRequest | None = None
     may_push: Callable[[Call, Repo, str], bool] = lambda call, repo, ref: call.may_write(repo)
-    """Says whether the caller may commit to the ref of a pull request."""
+    """Whether the caller may commit to the ref of a pull request."""
     writers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MAX_WRITERS))
     """Threads of requests that write: they wait for each other and must not keep those from working that read."""
     preview_readers: CapacityLimiter = field(default_factory=lambda: CapacityLimiter(_MAX_PREVIEWS))

@@ -141,7 +141,7 @@ def _read(connection: socket.socket, length: int, sink: Sink) -> None:
 
 
 def _receive(connection: socket.socket, piece: memoryview) -> int:
-    """Fill a piece, or less of it if the client pauses; return 0 if it left or sends nothing any more."""
+    """Fill a piece, or less of it if the client pauses; return 0 if it left or sends no more."""
     with contextlib.suppress(ConnectionError):
         # One wakeup for a whole piece, unless the client is slow.
         for enough, seconds in ((len(piece), _FULL_PIECE_SECONDS), (1, _STALL_SECONDS)):

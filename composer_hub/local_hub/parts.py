@@ -30,4 +30,4 @@ OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request
 """Opens the pull request of a commit with `create_pr=1`, inside the commit's transaction."""
 
 MAY_PUSH: Callable[[Call, Repo, str], bool] = community.may_push
-"""Says who may commit to `refs/pr/N`."""
+"""Decides who may commit to `refs/pr/N`."""

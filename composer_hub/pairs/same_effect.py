@@ -79,7 +79,7 @@ def question(trace: Trace, step: Step, chosen: Message, order: int) -> Message:
 
 
 def sides(action: Message, student: Message) -> tuple[str, str]:
-    """Return two actions as the judge sees them; of long ones, what both begin or end with is left out."""
+    """Return two actions as the judge sees them, long ones without their common beginning and end."""
     texts = _calls(action), _calls(student)
     if max(map(len, texts)) > MAX_ACTION_CHARS:
         start = max(_num_shared(*texts) - SHARED_CHARS, 0)

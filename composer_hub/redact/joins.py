@@ -59,7 +59,7 @@ class Join(NamedTuple):
     rule: str
 
 
-# Where the engine finds a letter first, it skips to it: `o(?<!\wo)p` rather than `\bop`.
+# The engine skips to a letter that comes first in a pattern: `o(?<!\wo)p` rather than `\bop`.
 _PRINTING = re.compile(
     "|".join(
         re.sub(r"^\\b(\w)", r"\1(?<!\\w\1)", written) for written in words("commands that print nothing but a secret")

@@ -1,4 +1,4 @@
-"""Read every session below some folders and merge what they say: paths in, `Collection` out.
+"""Read every session below some folders and merge their facts: paths in, `Collection` out.
 
 Each message of a model counts once, whatever number of files repeat it: resumed sessions and forks copy their past. A
 message belongs to the session that began first, and each of its token counts is the largest of all copies.

@@ -3,7 +3,8 @@
 In: hint sites of fresh rollouts. Out: one `WriterRetries` per writer and kind of error, with the share of rollouts that
 succeed from the same states, and the writers whose hints do no better than words of the same length about other errors.
 
-A state is reached again by a reset and the calls of the turns before. Where the results differ, nothing is compared.
+A state is reached again by a reset and the calls of the turns before. If the results differ, nothing is
+compared.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ _FAILED_TEST = re.compile(r"(?:^|\n)(?:FAILED|ERROR) [\w./-]+(?:::[^\n]*)?(?: - 
 
 
 def failure_in(message: Message) -> ResultFlag | None:
-    """Return how the result of a user's tool shows a failed call: exit code, failed tests, no effect."""
+    """Return the flag of a failed call that a user's tool shows: exit code, failed tests, no effect."""
     text, code = message.content.strip(), _code_of(_object_in(message.content))
     if code:
         return ResultFlag(exit_code=code)

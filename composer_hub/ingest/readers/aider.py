@@ -29,7 +29,7 @@ _FAILED = (
     ("SEARCH/REPLACE blocks failed to match", "edit_no_match"),
     ("did not conform to the edit format", "format_error"),
 )
-# Said about the program, not about what the model did: not a result of a step.
+# Notices of the program about itself: not results of a step.
 _NOTICE = re.compile(
     r"Tokens: |You can use /undo|Use /help|\^C|Git repo:|Repo-map:|Main model:|Models?: |Aider v|\S*aider( |$)"
 )

@@ -44,7 +44,7 @@ _SILENT = {"PauseEvent", "InterruptEvent", "CondensationRequest", "TokenEvent", 
 
 
 def sniff(head: bytes, path: Path) -> bool:
-    """Recognize the events by their kind: every one names its class, its id and who it came from."""
+    """Recognize the events by their kind: each names its class, its id and its source."""
     records = head_records(head)
     return bool(records) and all(
         {"kind", "id", "source"} <= record.keys() and "type" not in record for record in records[:3]

@@ -171,7 +171,7 @@ class Session:
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_call(self):
-        # Nobody reads why an assertion failed, and a diff of long texts costs more than the test.
+        # The reason of a failed assertion is not used, and a diff of long texts costs more than the test.
         assertions._reprcompare = None
         with self.recorder or contextlib.nullcontext():
             return (yield)
