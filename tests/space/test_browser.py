@@ -400,7 +400,8 @@ def test_two_reviewers_submit_pull_requests_and_their_agreement_is_shown(
     open_page: Open, space: str, space_of_ada: str, published: Published, where: Any
 ) -> None:
     def open_pulls() -> list[Any]:
-        return list(where.api.get_repo_discussions(published.pairs, repo_type="dataset", discussion_type="pull_request"))
+        pulls = where.api.get_repo_discussions(published.pairs, repo_type="dataset", discussion_type="pull_request")
+        return list(pulls)
 
     before = {pull.num for pull in open_pulls()}  # other tests of this server send verdicts too, in any order
     page = open_page(space_of_ada)
