@@ -483,8 +483,7 @@ def _check_sharding(args: ComposerConfig, sharding: str) -> None:
 
 
 def check_shards(network: nn.Module, *, is_fsdp: bool, num_processes: int) -> None:
-    """Refuse a run with FSDP2 whose parameters are whole, because accelerate silently ignores FSDP on a
-    CPU."""
+    """Refuse a run with FSDP2 whose parameters are whole; accelerate silently ignores FSDP on a CPU."""
     from composer_hub.train.sharded import has_shards
 
     asked = is_fsdp or os.environ.get("ACCELERATE_USE_FSDP", "false").lower() == "true"
