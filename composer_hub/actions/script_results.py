@@ -114,7 +114,7 @@ def _found(prints: Sequence[Print], body: str) -> list[tuple[Any, str]] | None:
 
 
 def _is_known(value: Any) -> bool:
-    """Return whether a printed value is known without running the script."""
+    """Return whether a printed value is made of known values and fields of results alone."""
     if isinstance(value, Json):
         return _is_known(value.value)
     if isinstance(value, (dict, list)):

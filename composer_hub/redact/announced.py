@@ -179,7 +179,7 @@ def _announced(text: str, match: re.Match[str], *, is_phrase: bool) -> tuple[int
 
 
 def _is_told(value: str, *, is_quoted: bool = False) -> bool:
-    """Return whether a word is a secret rather than a variable, file or thing in a sentence about secrets."""
+    """Return whether a value is a secret rather than the name of a variable, a file or a thing."""
     if _NOT_TOLD.search(value):
         return False
     if " " in value:

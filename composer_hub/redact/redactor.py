@@ -361,7 +361,7 @@ class Redactor:
 
 
 def _is_also_a_word(value: str, text: str) -> bool:
-    """Return whether a capitalized value is also a word of the text, which may begin other sentences."""
+    """Return whether a capitalized value is also a plain word of the text, which may begin sentences."""
     return value.isalpha() and value.istitle() and bool(re.search(rf"\b{value.lower()}\b", text))
 
 

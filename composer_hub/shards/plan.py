@@ -5,7 +5,7 @@ In: the inputs of a stage, in order. Out: `STAGING/<plan>/` with these files, re
     plan.json                the stage, its options, the head that it is based on, and one line per shard
     inputs/00003.json        the inputs of a shard, in order
     given/00003/             files that a stage gives a shard, if it does
-    private                  secrets that only workers may read (mode 0600)
+    private                  data that only workers may read (mode 0600)
     results/00003/           the result of a shard: its files and `manifest.json`, which names them with digests
     running/, failed/        who works on a shard, and why the last attempt failed
 

@@ -89,7 +89,7 @@ class HintTeacher:
                     self.student(**inputs)
                     return kept[-1], _copied(head_of(self.student))
             if self.values:
-                # The copy is on the device of the student's construction; training may have moved it since.
+                # The copy is on the student's first device; training may have moved the student since.
                 self.values = {name: value.to(ids.device) for name, value in self.values.items()}
                 functional_call(self.student, self.values, kwargs=inputs, strict=False)
             else:
