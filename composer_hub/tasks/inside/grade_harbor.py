@@ -119,7 +119,7 @@ def calls_are_right(contract, oracle):
 
 
 def values_are_right(contract, oracle):
-    """Return whether tests with other arguments report the same values as of the original."""
+    """Return whether tests with other arguments report the same values as for the original."""
     for path, text in oracle.get("files", {}).items():
         (WORK / path).write_text(text)
     wanted = oracle.get("values", ())
