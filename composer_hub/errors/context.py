@@ -71,7 +71,8 @@ def _tools_of(trace: Trace, position: int, failed: str) -> tuple[str, ...]:
         # Then the list holds every name that the model ever called: also the wrong one, and later ones.
         unseen = {*named, failed}
         for step in islice(trace.steps, position):  # a long session is not read for each site
-            unseen.difference_update(call.name for call in trace.messages[step.action].tool_calls)
+            wrong = {site.tool for site in step.error_sites if site.kind == "tool_not_found"}
+            unseen.difference_update({call.name for call in trace.messages[step.action].tool_calls} - wrong)
             if unseen <= {failed}:
                 break
         named = [name for name in named if name not in unseen and name != failed]

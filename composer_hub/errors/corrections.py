@@ -75,21 +75,34 @@ def correction_of(context: SiteContext) -> Correction | None:
     return _listed_path(failure, context) if failure.kind == "path_not_found" else None
 
 
-_OFFERS = (  # the right words in the environment's own sentence
-    re.compile(
-        r"[Dd]id you mean (?:one of (?:these|the following)(?: \w+)?\?\s*|)[`'\"]?"
-        r"((?:-|[^\s?<]*[./])[^\s`'\"?<]{1,200})"
-    ),
-    re.compile(r"[Dd]id you mean [`'\"]([^\s`'\"?]{2,80})[`'\"]"),
+_MEANT = r"[Dd]id you mean (?:one of (?:these|the following)(?: \w+)?\?\s*|)[`'\"]?"
+_FACTS = (  # files that are there, and all values that are accepted
+    re.compile(_MEANT + r"([^\s?<-][^\s?<]*[./][^\s`'\"?<]{1,200}|[./][^\s`'\"?<]{1,200})"),
     re.compile(r"[Mm]ust be one of:? ((?:[`'\"]?[\w.-]{1,40}[`'\"]?(?:, | \| |,? or )?){1,12})"),
     re.compile(r"expected one of ((?:['\"`]?[\w.-]{1,40}['\"`]?(?:\||, |,? or )?){1,12})"),
 )
+_GUESSES = (  # options and names, taken from the spelling of the wrong one
+    re.compile(_MEANT + r"(-[^\s`'\"?<]{1,200})"),
+    re.compile(r"[Dd]id you mean [`'\"]([^\s`'\"?]{2,80})[`'\"]"),
+)
 
 
-def offered(context: SiteContext) -> str:
-    """Return the name or the values that the environment's own message offers, "" if it offers nothing."""
+def offered(context: SiteContext, *, proven: bool = False) -> str:
+    """Return the name or the values that the environment's own message offers, "" if it offers nothing.
+
+    A guess is proven by a later call that has the word and worked.
+    """
     text = context.answer[:4000] or context.site.message
-    return next((match[1].rstrip(" .,?:") for pattern in _OFFERS if (match := pattern.search(text))), "")
+    for pattern in (*_FACTS, *_GUESSES):
+        if match := pattern.search(text):
+            word = match[1].rstrip(" .,?:")
+            return word if not proven or pattern in _FACTS or _worked_with(context, word) else ""
+    return ""
+
+
+def _worked_with(context: SiteContext, word: str) -> bool:
+    texts = (canonical_json(later.action.call.arguments) for later in context.later if later.ok)
+    return any(re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text) for text in texts)
 
 
 # ---------------------------------------------------------------------------------------------------- the complaint
@@ -215,7 +228,7 @@ def is_other_path(before: str, after: str) -> bool:
 
 
 def _plain(name: str) -> str:
-    return _plain_text(name.lstrip(".").partition(".")[0])
+    return _plain_text(os.path.splitext(name.lstrip("."))[0])  # README.ko.md is no other spelling of README.md
 
 
 def _plain_text(text: str) -> str:

@@ -30,7 +30,7 @@ from composer_hub.records import ErrorSite, Hint, Step, ToolCall, Trace, canonic
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 18  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 19  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:
@@ -131,7 +131,7 @@ def from_quoted(context: SiteContext) -> Hint | None:
     text, kind = context.answer[:4000] or context.site.message, canonical_kind(context.site.kind)
     if kind == "tool_not_found":
         return _offered_tool(context, text)
-    if found := offered(context):
+    if found := offered(context, proven=True):
         return _hint(context, SENTENCES["offer"].format(found), "quoted", "offer")
     missing = next((match[1] for pattern in _MISSING_FIELDS if (match := pattern.search(text))), "")
     if missing and kind == "schema_validation":

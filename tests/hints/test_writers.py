@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composer_hub.actions.action import actions_of
-from composer_hub.errors.context import SiteContext, context_of
-from composer_hub.errors.corrections import complaint_of, correction_of, quotes_wrong
+from composer_hub.actions.action import Action, actions_of
+from composer_hub.errors.context import LaterCall, SiteContext, context_of
+from composer_hub.errors.corrections import complaint_of, correction_of, is_other_path, quotes_wrong
 from composer_hub.errors.find import find_errors
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
@@ -216,10 +216,35 @@ OFFERED = [
 
 @pytest.mark.parametrize(("kind", "message", "call", "text"), OFFERED, ids=[one[3] for one in OFFERED])
 def test_a_quoted_hint_repeats_what_the_message_offers(kind: str, message: str, call: ToolCall, text: str) -> None:
-    context = SiteContext(site(kind, message, call.name), call, available_tools=("Bash", "Edit"), answer=message)
+    used = (
+        Action(ToolCall("Read", {"file_path": "/repo/b.py"}), ""),
+        Action(ToolCall("Bash", {"command": "gh pr view"}), ""),
+    )
+    later = tuple(LaterCall(one, ok=True) for one in used)
+    context = SiteContext(
+        site(kind, message, call.name), call, available_tools=("Bash", "Edit"), answer=message, later=later
+    )
     hint = write_hint(context, (from_quoted,))
     assert hint is not None
     assert (hint.text, hint.writer, hint.kind, hint.call_id) == (text, "quoted", kind, "call-0")
+
+
+@pytest.mark.parametrize(("later", "ok"), [("gh pr view", False), ("gh pr view-all", True), ("", True)])
+def test_a_guess_of_the_environment_that_nothing_proves_is_no_hint(later: str, ok: bool) -> None:
+    message, call = "unknown command 'vew'. Did you mean 'view'?", ToolCall("Bash", {"command": "gh pr vew"})
+    seen = (LaterCall(Action(ToolCall("Bash", {"command": later}), ""), ok),)
+    context = SiteContext(site("usage_error", message, "Bash"), call, answer=message, later=seen)
+    assert write_hint(context, (from_quoted,)) is None
+
+
+def test_a_tool_that_was_missing_as_well_is_not_offered() -> None:
+    trace = trace_of(("ask_user_all", {}, "Tool ask_user_all not found"), ("ask_user", {}, "Tool ask_user not found"))
+    assert texts(trace) == []
+
+
+def test_a_file_in_another_language_is_another_file() -> None:
+    assert not is_other_path("docs/README.ko.md", "docs/README.md")
+    assert is_other_path("docs/env.mjs", "docs/env.js")
 
 
 @pytest.mark.parametrize("message", ["", "File does not exist.", "Did you mean to match some of these lines?", "error"])
@@ -438,7 +463,7 @@ def digest_of_words() -> str:
     return hashlib.sha256(repr([one for one in literals if one != hints.VERSION]).encode()).hexdigest()[:16]
 
 
-WORDS = (18, "48a3dbcf705e3bf6")  # `VERSION`, and the digest of the sentences and expressions that it names
+WORDS = (19, "3899e902d7f3bf2b")  # `VERSION`, and the digest of the sentences and expressions that it names
 
 
 def test_a_changed_sentence_or_expression_raises_the_version() -> None:
