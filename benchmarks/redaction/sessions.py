@@ -1,6 +1,6 @@
 """Sessions whose secrets, personal data and look-alikes are listed: how much is gone, and how much is kept.
 
-    python -m benchmarks.redaction.sessions [--set sessions10] [--misses]
+    python -m benchmarks.redaction.sessions [--set sessions12] [--misses]
 
 The authors of the sets had seen neither the rules nor their tests, documentation or other sets, and also listed what no
 rule claims.
@@ -26,9 +26,9 @@ def main() -> None:
     parser.add_argument("--misses", action="store_true", help="also print what was missed or wrongly replaced")
     parser.add_argument(
         "--set",
-        default="sessions10",
-        choices=("sessions", *(f"sessions{number}" for number in range(2, 11))),
-        help="the set (sessions10)",
+        default="sessions12",
+        choices=("sessions", *(f"sessions{number}" for number in range(2, 13))),
+        help="the set (sessions12)",
     )
     args = parser.parse_args()
     sessions = json.loads((SETS / f"{args.set}.json").read_text("utf-8"))

@@ -77,6 +77,8 @@ Judge = Callable[[Trace, float], Iterable[Opinion]]
 """Return what is private in a trace with at least a probability."""
 MIN_SUGGESTED = 0.35
 """Probability from which `ingest --review` suggests a value."""
+MIN_SURE = 0.8
+"""Probability from which a value is replaced as a secret."""
 MIN_STRICT = 0.5
 """Probability from which `--personal strict` replaces a value."""
 
@@ -133,7 +135,7 @@ class Redactor:
         accepted: Collection[str] = (),  # placeholders of suggestions that a person accepted
         strict: bool = False,  # also what may be personal data, and what the judge is sure of
         max_samples: int = 0,  # of each rule, for a person to look at
-        judge: Judge | None = opinions,  # asked about what the rules left, for a review and if strict
+        judge: Judge | None = opinions,  # asked about what the rules left
     ) -> None:
         self._judge = judge
         self.report = RedactionReport()
@@ -182,7 +184,7 @@ class Redactor:
 
     def _judged(self, trace: Trace, clean: Trace) -> Trace:
         """Ask the learned judge about what the rules left: replace what is likely or accepted, suggest the rest."""
-        if self._judge is None or not (self._max_samples or self._accepted or self._strict):
+        if self._judge is None:
             return clean
         left, found = "", list[Replacement]()
         for value, label, probability in self._judge(trace, MIN_SUGGESTED):
@@ -190,7 +192,8 @@ class Redactor:
             if value not in left or _is_also_a_word(value, left) or not self._replaces(label, value):
                 continue
             placeholder = self.placeholder(label, value)
-            if (self._strict and probability >= MIN_STRICT) or placeholder in self._accepted:
+            min_share = MIN_STRICT if self._strict else MIN_SURE if label == "SECRET" else 1.0
+            if probability >= min_share or placeholder in self._accepted:
                 self._sample(label, JUDGE, left, value)
                 found.append((label, value, JUDGE))
             elif self._max_samples:

@@ -125,20 +125,17 @@ def test_a_word_that_begins_a_sentence_is_no_suggestion() -> None:
     assert "Heron came. The heron left. [PERSONAL_" in redactor.trace(trace).messages[0].content
 
 
-def test_the_judge_is_asked_for_a_review_and_if_strict_only() -> None:
-    asked: list[float] = []
-
+def test_a_secret_that_the_judge_is_sure_of_is_replaced_and_a_person_is_not() -> None:
     def judge(trace: Trace, threshold: float) -> list[Opinion]:
-        asked.append(threshold)
-        return []
+        return [Opinion("Falcon1402", "SECRET", 0.8), Opinion("heron", "PERSONAL", 0.99)]
 
-    Redactor(SALT, judge=judge).trace(QUIET)
-    Redactor(SALT, judge=judge).text("Falcon1402")
-    assert asked == []
-    Redactor(SALT, judge=judge, max_samples=1).trace(QUIET)
-    Redactor(SALT, judge=judge, strict=True).trace(QUIET)
-    Redactor(SALT, judge=judge, accepted=["[SECRET_x0]"]).trace(QUIET)
-    assert len(asked) == 3
+    redactor = Redactor(SALT, judge=judge)
+    assert redactor.trace(QUIET).messages[0].content.endswith("] for heron")
+    assert redactor.text("Falcon1402 for heron").endswith("] for heron")
+    assert redactor.report.to_dict()["by_rule"]["judge"] == 2
+    kept = Redactor(SALT, judge=judge, kept=[redactor.placeholder("SECRET", "Falcon1402")])
+    assert "Falcon1402" in kept.trace(QUIET).messages[0].content
+    assert "Falcon1402" in Redactor(SALT, judge=None).trace(QUIET).messages[0].content
 
 
 def test_a_redactor_without_a_judge_suggests_nothing() -> None:

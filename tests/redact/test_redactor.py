@@ -319,7 +319,7 @@ def test_real_sessions_lose_their_users_and_keep_their_commits(samples: Path) ->
         json.loads(line) for line in (samples / "claude_code/cc-2.1.128.jsonl").read_text().splitlines() if line.strip()
     ]
     texts = list(strings(lines))
-    redactor = Redactor(SALT)
+    redactor = Redactor(SALT, judge=None)  # the signatures of thinking, which no trace has, look like secrets
     redacted = contents(redactor.trace(a_trace(*texts)))
     assert any("goose-guest" in text for text in texts)
     assert not any("goose-guest" in text for text in redacted)
