@@ -117,6 +117,8 @@ def test_a_log_that_cannot_be_read_does_not_end_the_wait_for_the_job() -> None:
     pytest.param("ERROR", "exit code 3", None, 30, FAILED, None, id="without a code of its own"),
     pytest.param("ERROR", "timeout", None, 100, OUT_OF_TIME, None, id="killed by the time limit"),
     pytest.param("ERROR", "timeout", 143, 100, OUT_OF_TIME, 143, id="terminated by the time limit"),
+    pytest.param("ERROR", "timeout", 0, 100, DONE, 0, id="ended by the time limit after its work was kept"),
+    pytest.param("CANCELED", "", 0, 30, DONE, 0, id="canceled after its work was kept"),
     pytest.param("ERROR", "exit code 137", None, 100, OUT_OF_TIME, None, id="killed at the time limit"),
     pytest.param("ERROR", "exit code 137", None, 30, FAILED, None, id="killed earlier, as for memory"),
     pytest.param("ERROR", "exit code 1", 1, 100, FAILED, 1, id="failed close to the time limit"),
