@@ -399,6 +399,19 @@ def _as_json(value: Any) -> Any:
     raise TypeError(f"{type(value).__name__} has no JSON form")
 
 
+def clean(value: Any) -> Any:
+    """Return a JSON value as every file can hold it: U+FFFD for lone surrogates, None for NaN and infinity."""
+    if isinstance(value, str):
+        return value if value.isascii() else value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    if isinstance(value, list):
+        return [clean(item) for item in value]
+    if isinstance(value, dict):
+        return {clean(key): clean(item) for key, item in value.items()}
+    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+        return None
+    return value
+
+
 # ------------------------------------------------------------------------------------------------------ row <-> record
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from composer_hub.records import ToolCall, canonical_json
+from composer_hub.records import ToolCall, canonical_json, clean
 
 
 def parsed_arguments(call: ToolCall) -> dict[str, Any] | None:
@@ -17,7 +17,7 @@ def parsed_arguments(call: ToolCall) -> dict[str, Any] | None:
         if call.name.lower() in ("apply_patch", "applypatch") and arguments.lstrip().startswith("*** Begin Patch"):
             return {"input": arguments}
         try:
-            arguments = json.loads(arguments or "{}")
+            arguments = clean(json.loads(arguments or "{}"))
         except (ValueError, RecursionError):
             return None
     return {} if arguments is None else arguments if isinstance(arguments, dict) else None

@@ -15,9 +15,10 @@ from typing import IO, Any
 
 import orjson
 
-from composer_hub.ingest.foreign import MAX_DEPTH, as_dict, clean, dicts, parse, repaired
+from composer_hub.ingest.foreign import MAX_DEPTH, as_dict, dicts, parse, repaired
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.named_files import problem_of
+from composer_hub.records import clean
 
 MAX_DOCUMENT = 1 << 29
 """Largest file that is parsed in one piece; longer ones belong in JSONL or Parquet."""

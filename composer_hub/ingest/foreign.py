@@ -14,7 +14,7 @@ from typing import Any
 import orjson
 
 from composer_hub.ingest.report import FileReport
-from composer_hub.records import ToolCall, canonical_json
+from composer_hub.records import ToolCall, canonical_json, clean
 
 IMAGE = "[image]"
 """Replaces each image: the model saw it, the record does not keep it."""
@@ -40,19 +40,6 @@ def repaired(data: bytes, report: FileReport | None = None) -> Any:
         raise ValueError("nested too deeply") from error
     if report is not None:
         report.add("repaired")
-    return value
-
-
-def clean(value: Any) -> Any:
-    """Replace lone surrogates by U+FFFD in every text of a value."""
-    if isinstance(value, str):
-        return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-    if isinstance(value, list):
-        return [clean(item) for item in value]
-    if isinstance(value, dict):
-        return {clean(key): clean(item) for key, item in value.items()}
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
-        return None  # NaN and infinity have no JSON form
     return value
 
 

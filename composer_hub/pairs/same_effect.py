@@ -18,7 +18,7 @@ from typing import Any
 
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.errors.excerpts import excerpt
-from composer_hub.records import Message, Step, ToolCall, Trace, Vote, canonical_json, stable_id
+from composer_hub.records import Message, Step, ToolCall, Trace, Vote, canonical_json, clean, stable_id
 
 JUDGED = "judged"  # the status of a vote that holds the answer of a judge
 BOTH_ORDERS = (0, 1)  # the teachers' action first, or the student's
@@ -132,7 +132,7 @@ def answer_in(text: str) -> tuple[str, str]:
     text = text.rpartition("</think>")[2]
     start, end = text.find("{"), text.rfind("}")
     try:
-        answer = json.loads(text[start : end + 1])
+        answer = clean(json.loads(text[start : end + 1]))
         same, why = str(answer["same"]).strip().lower(), " ".join(str(answer.get("why") or "").split())
     except (ValueError, KeyError, TypeError, RecursionError):
         return "unsure", ""

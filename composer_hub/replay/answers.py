@@ -16,15 +16,13 @@ from typing import Any
 import orjson
 
 from composer_hub.money import from_usd
-from composer_hub.records import Message, ToolCall
+from composer_hub.records import Message, ToolCall, clean
 from composer_hub.replay.retries import Failure, error_code, error_of, error_text, from_status
 from composer_hub.replay.teachers import Teacher
 
 VOTED = "voted"
 MAX_TOKENS_SEEN = 10**9
 """Larger token counts are errors of the server."""
-
-_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,10 +57,9 @@ def parse(body: bytes) -> Any:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         try:
-            text = json.dumps(json.loads(body), ensure_ascii=False)
+            return clean(json.loads(body))
         except RecursionError:
             raise ValueError("nested too deeply") from None
-        return json.loads(_SURROGATES.sub("\ufffd", text))
 
 
 def failure_in(response: Any, teacher: Teacher, *, now: float) -> Failure | None:

@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from composer_hub.environments.trees import matches
 from composer_hub.environments.venvs import VenvError
+from composer_hub.local_hub.characters import is_plain
 from composer_hub.records import SourceEdit
 from composer_hub.tasks import history
 from composer_hub.tasks.baseline import Baseline
@@ -64,6 +65,8 @@ def replays(
             if change is None or not _touches_both(change):
                 continue
             counts["tried"] += 1
+            if not all(is_plain(one.path) for one in change.files):
+                raise _Skipped("file_names")
             package = _package(folder, change, work)
             bench = make_bench(package, make_venv(package), work / "bench")
             replayed = _replayed(folder, change, bench, max_failing, suite_seconds, hide_tests)

@@ -147,7 +147,7 @@ def tree(folder: Path, sha: str, most: int) -> dict[str, bytes] | None:
         mode, _, blob, size = about.decode().split()
         path = name.decode("utf-8", "surrogateescape")
         parts = path.split("/")
-        if mode not in _FILES or {"..", ".git", ""} & set(parts) or not path.isprintable():
+        if mode not in _FILES or {"..", ".git", ""} & set(parts) or not is_plain(path):
             continue
         total += int(size) if size.isdigit() else 0
         paths.append(path)

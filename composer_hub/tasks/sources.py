@@ -19,6 +19,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path, PurePosixPath
 
+from composer_hub.local_hub.characters import is_plain
 from composer_hub.named_files import problem_of
 from composer_hub.tasks.language import Package, PackageRefused
 from composer_hub.tasks.languages import LANGUAGES
@@ -71,6 +72,9 @@ def _copy(folder: Path, tree: Path, skipped: Counter[str]) -> None:
     for relative in listed(folder):
         source = folder / relative
         if is_scrubbed(relative):
+            continue
+        if not is_plain(str(relative)):
+            skipped["name"] += 1
             continue
         target = source.resolve()
         if not target.is_relative_to(root) or not target.is_file():

@@ -24,7 +24,7 @@ from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.find import find_errors
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.errors.vocabulary import KINDS
-from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, canonical_json
+from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, canonical_json, clean
 from composer_hub.session import ResultFlag, Session
 
 SOURCE = "composer_rollout"
@@ -235,10 +235,10 @@ def message_of(chat: Mapping[str, Any]) -> Message:
     text = content if isinstance(content, str) else canonical_json(content) if content else ""
     return Message(
         role=chat["role"],
-        content=_valid(text),
+        content=clean(text),
         tool_calls=tuple(_call(call) for call in chat.get("tool_calls") or ()),
         name=str(chat.get("name") or ""),
-        reasoning_content=_valid(str(chat.get("reasoning_content") or chat.get("thinking") or "")),
+        reasoning_content=clean(str(chat.get("reasoning_content") or chat.get("thinking") or "")),
     )
 
 
@@ -263,13 +263,9 @@ def _messages(chats: Sequence[Mapping[str, Any]]) -> Iterator[Message]:
 
 def _call(call: Mapping[str, Any]) -> ToolCall:
     function = call.get("function") or call
-    read = ToolCall(str(function.get("name", "")), function.get("arguments") or {}, str(call.get("id") or ""))
+    read = ToolCall(str(function.get("name", "")), clean(function.get("arguments") or {}), str(call.get("id") or ""))
     arguments = parsed_arguments(read)
     return read if arguments is None else replace(read, arguments=arguments)
-
-
-def _valid(text: str) -> str:
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 # ---------------------------------------------------------------------------------------------- the loop's own errors

@@ -88,6 +88,12 @@ def test_a_finding_with_words_of_its_step_becomes_a_site_and_a_hint() -> None:
     assert all(kind in prompts[0] for kind in RUBRIC)
 
 
+def test_a_finding_that_is_not_valid_unicode_is_repaired() -> None:
+    _, critic = scripted([CLAIM | {"hint": "Run \ud800 first."}], [])
+    (hint,) = criticized(trace_of(*TALK), critic).steps[1].hints
+    assert hint.text == "Reminder: Run \ufffd first."
+
+
 @pytest.mark.parametrize(
     ("item", "problem"),
     [

@@ -125,6 +125,14 @@ def test_a_given_key_is_sent(endpoint: Callable[..., Endpoint]) -> None:
     assert server.seen[0][1] == "Bearer given"
 
 
+def test_an_answer_that_is_not_valid_unicode_is_repaired_before_it_is_kept(tmp_path: Path) -> None:
+    _, complete = asked([said("Say \ud800 in one line.")])
+    for _ in range(2):  # the second time from the cache
+        hint = Judge("m", complete=complete, cache_dir=tmp_path)(context())
+        assert hint is not None
+        assert hint.text == "Say \ufffd in one line."
+
+
 @pytest.mark.parametrize(("reply", "status"), [("x", 500), ("x", 401), ("", 200)], ids=["500", "401", "empty"])
 def test_an_endpoint_that_fails_gives_no_hint_and_is_counted(
     endpoint: Callable[..., Endpoint], reply: str, status: int

@@ -197,6 +197,11 @@ def test_a_pair_carries_the_action_alone_and_the_words_in_columns(judge: Make) -
     assert (with_prose.chosen[0].content, with_prose.rejected[0].content) == ("Let me look.", "On it.")
 
 
+def test_a_pair_is_valid_unicode_whatever_text_its_answers_hold(judge: Make) -> None:
+    (pair,), _ = judge(LS, *[("Read", '{"file_path": "\\ud800.py", "\\udfff": ["\\ud800"]}')] * 2)
+    assert pair.chosen[0].tool_calls[0].arguments == {"file_path": "\ufffd.py", "\ufffd": ["\ufffd"]}
+
+
 def test_call_ids_do_not_reveal_who_wrote_a_call(judge: Make) -> None:
     (pair,), _ = judge(LS, READ, READ_TOO)
     ids = {pair.chosen[0].tool_calls[0].call_id, pair.rejected[0].tool_calls[0].call_id}

@@ -19,6 +19,7 @@ ORDER = ("order", "Both files are read.")
         ('<think>{"same": "yes"}</think> {"same": "no", "why": "Other files."}', NO),
         ('{"same": "no", "why": "It runs {x}."}', ("no", "It runs {x}.")),
         ('{"same": "no"}', ("no", "")),
+        ('{"same": "no", "why": "\\ud800 and \\ud83d\\ude00"}', ("no", "\ufffd and 😀")),
         ('{"same": "maybe", "why": "?"}', ("unsure", "")),
         ('{"same": true}', ("unsure", "")),
         ("no", ("unsure", "")),

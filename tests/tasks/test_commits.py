@@ -168,6 +168,16 @@ def test_a_commit_that_cannot_be_read_is_counted_and_loses_no_other(
     assert made.reports[0].reasons["commit:unreadable"] == 1
 
 
+def test_a_commit_of_files_without_unicode_names_is_left_out_and_counted(repo: Path) -> None:
+    (repo / os.fsdecode(b"tinytext/caf\xe9.py")).write_text("OLD = 1\n")
+    commit(repo, "Begin")
+    latin = os.fsdecode(b"tinytext/caf\xe9.py")
+    commit(repo, MESSAGE, **{"tinytext/words.py": WORDS, "tests/test_words.py": TEST_WORDS, latin: "ONE = 1\n"})
+    (report,) = replayed(repo).reports
+    assert report.reasons["commit:file_names"] == 1
+    assert report.refused == "no_commit"
+
+
 def test_a_folder_without_history_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (report,) = replayed(toy.write(tmp_path / "plain")).reports
     assert report.refused == "no_history"

@@ -17,7 +17,7 @@ from composer_hub.environments import guarded, tools_of
 from composer_hub.hints.writers import SiteContext, from_sibling
 from composer_hub.records import Hint
 from composer_hub.train.hinting import REASONS, Hinter, TemplateError, own_writer
-from composer_hub.train.rollouts import Rollout, error_finders
+from composer_hub.train.rollouts import Rollout, error_finders, message_of
 from composer_hub.train.run.export import RunFacts, Scored, to_trace
 
 GENERATION = [90, 91]  # what the template ends a prompt with
@@ -225,6 +225,12 @@ def test_a_call_that_is_repeated_with_the_same_result_is_an_error_the_third_time
 def test_a_tool_that_answers_with_a_word_like_error_is_not_an_error() -> None:
     assert kinds(rollout(acted(call("f")), answered("f", "{'error': 0, 'rows': 3}"), acted(said="fine"))) == []
     assert kinds(rollout(acted(call("add", a=1, b=2)), answered("add", "3"), acted(said="3"))) == []
+
+
+def test_a_message_is_valid_unicode_however_its_arguments_come() -> None:
+    functions = [{"name": "add", "arguments": value} for value in ({"a": "\ud800"}, '{"a": "\\ud800"}')]
+    message = message_of({"role": "assistant", "tool_calls": [{"function": one} for one in functions]})
+    assert [one.arguments for one in message.tool_calls] == [{"a": "\ufffd"}] * 2
 
 
 def test_results_belong_to_the_calls_of_their_name() -> None:
