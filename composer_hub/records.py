@@ -275,7 +275,7 @@ class Pair:
     chosen: tuple[Message, ...]  # the better answer
     rejected: tuple[Message, ...]  # the student's own action
     tools: tuple[JsonObject, ...]  # schemas of the tools that the prompt offers
-    level: str = ""  # at which the teachers agree
+    level: str = ""  # at which the teachers agree on `chosen`
     num_agree: int = 0  # teachers that agree
     num_votes: int = 0  # votes that count
     teachers: tuple[str, ...] = ()  # that agree
@@ -301,7 +301,7 @@ class Pair:
     judged: bool = False  # a judge was asked in both orders and found that the effects differ
     judge_answer: str = ""  # no; "" if there is none. Not `judged`, it was asked in one order only
     judge_reason: str = ""  # the judge's sentence
-    kind: str = "teachers"  # of the proof: teachers, or own_repair: the student's own later call worked
+    kind: str = "teachers"  # of the proof: teachers, own_repair (the student's later call worked) or verdict (a review)
 
 
 @dataclass(frozen=True, slots=True)

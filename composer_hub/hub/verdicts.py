@@ -17,6 +17,7 @@ from composer_hub import exits
 from composer_hub.hub.load import Version
 from composer_hub.hub.reviews import ReviewFile
 from composer_hub.named_files import text_of
+from composer_hub.records import clean
 
 
 class VerdictError(exits.UsageError):
@@ -42,12 +43,15 @@ def read_verdicts(path: Path, target: str, make: Callable[[Mapping[str, Any]], V
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-            if row.get("target", target) == target:
-                if not all(isinstance(row[name], str) for name in (id, "verdict", "reviewer")):
-                    raise TypeError("one of them is not a text")
-                yield make(row)
-        except (ValueError, KeyError, TypeError, AttributeError, VerdictError) as error:
+            row = clean(json.loads(line))
+            if row.get("target", target) != target:
+                continue
+            verdict = make(row)
+            for field in dataclasses.fields(verdict):  # type: ignore[arg-type]
+                if field.type == "str" and not isinstance(getattr(verdict, field.name), str):
+                    raise TypeError(f"{field.name} is not a text")
+            yield verdict
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, VerdictError) as error:
             raise VerdictError(
                 f"{path}:{number} is not a verdict ({error}): an object with {id}, verdict and reviewer is needed."
             ) from error

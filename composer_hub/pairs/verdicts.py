@@ -13,13 +13,16 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.forms import ActionContext, normalize, same
 from composer_hub.hub import verdicts as hub_verdicts
 from composer_hub.hub.verdicts import VerdictError
-from composer_hub.pairs.rows import pair_id_of, published_action
+from composer_hub.pairs.rows import keeps_books, pair_id_of, published_action
+from composer_hub.pairs.windows import estimate, is_supported
 from composer_hub.records import Message, Pair, to_row
 
 VERDICTS = ("accept", "reject", "swap", "edit")
+KIND = "verdict"  # of a pair that a reviewer, or the tests, made another one
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,11 +41,18 @@ class Verdict:
             raise VerdictError(
                 f"{self.verdict!r} by {self.reviewer} on pair {self.pair_id} is not a verdict ({', '.join(VERDICTS)})."
             )
-        if self.verdict == "edit" and not (self.edited_chosen and self.edited_chosen[0].tool_calls):
+        if self.verdict == "edit" and not _is_action(self.edited_chosen):
             raise VerdictError(
-                f"The edit of {self.reviewer} on pair {self.pair_id} has no tool call in edited_chosen; "
-                "write the action that should be preferred, or use reject."
+                f"The edit of {self.reviewer} on pair {self.pair_id} needs one message in edited_chosen, with tool "
+                "calls that have a name and an object as arguments; write it, or use reject."
             )
+
+
+def _is_action(edited: Sequence[Message]) -> bool:
+    calls = [call for message in edited for call in message.tool_calls]
+    return len(edited) == 1 and bool(calls) and isinstance(edited[0].content, str) and all(
+        isinstance(call.name, str) and call.name and parsed_arguments(call) is not None for call in calls
+    )  # fmt: skip
 
 
 def read_verdicts(path: Path) -> Iterator[Verdict]:
@@ -85,18 +95,13 @@ def _reviewed(pair: Pair, verdicts: Sequence[Verdict]) -> tuple[Pair | None, str
 
 
 def _swapped(pair: Pair) -> Pair:
-    return replace(
+    return _decided(
         pair,
-        pair_id=pair_id_of(pair.trace_id, pair.step_id, pair.rejected, pair.chosen),
         chosen=pair.rejected,
         rejected=pair.chosen,
         chosen_text=pair.rejected_text,
         rejected_text=pair.chosen_text,
         chosen_teacher="student",
-        teachers=(),
-        families=(),
-        num_agree=0,
-        student_did_later=False,
     )
 
 
@@ -105,21 +110,31 @@ def _edited(pair: Pair, edited: Message) -> tuple[Pair | None, str]:
     context = ActionContext()
     if same(normalize(chosen[0], context), normalize(pair.rejected[0], context)):
         return None, "edit_equals_rejected"
-    edited_pair = replace(
+    edited_pair = _decided(
         pair,
-        pair_id=pair_id_of(pair.trace_id, pair.step_id, chosen, pair.rejected),
         chosen=chosen,
         chosen_text=edited.content,
         chosen_teacher="reviewer",
-        teachers=(),
-        families=(),
-        num_agree=0,
-        student_did_later=False,
         judged=False,
         judge_answer="",
         judge_reason="",
     )
     return edited_pair, "edit"
+
+
+def _decided(pair: Pair, **changes: Any) -> Pair:
+    """Return the pair with the sides that a verdict asks for, and the columns that follow from them."""
+    new = replace(pair, **changes, level="", teachers=(), families=(), num_agree=0, kind=KIND, student_did_later=False)
+    before, after = (estimate(one.prompt, one.tools, (*one.chosen, *one.rejected)) for one in (pair, new))
+    return replace(
+        new,
+        pair_id=pair_id_of(new.trace_id, new.step_id, new.chosen, new.rejected),
+        # The tokenizer of the set may not be here, so its count of the old action changes by the estimate.
+        num_tokens=pair.num_tokens + after - before,
+        # A pair holds its window alone: names that the rest of the prompt shows are not known.
+        supported=is_supported(new.prompt, new.chosen[0], new.prompt),
+        bookkeeping=any(map(keeps_books, (*new.chosen, *new.rejected))),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------ diff

@@ -346,7 +346,8 @@ def _hint_note(context: Context | None, place: Place | None) -> Html | None:
 def vote_matrix(votes: Sequence[Row], pair: Row) -> Html:
     """Return one row per answer: who, whether they agree with the chosen action, and at what price."""
     level = f"Two answers agree if they are the same at level {pair['level']}"
-    note = h("p", f"{level}: {LEVELS[pair['level']]}." if pair["level"] in LEVELS else f"{level}.", cls="quiet")
+    words = f"{level}: {LEVELS[pair['level']]}." if pair["level"] in LEVELS else f"{level}."
+    note = h("p", words, cls="quiet") if pair["level"] else None
     if not votes:
         return join([note, h("p", "The votes are not published with this set.", cls="quiet")])
     names = ("teacher", "family", "vote", "action", "cost", "latency")

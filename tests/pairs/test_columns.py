@@ -23,34 +23,38 @@ NOT_IN_THE_INDEX = {  # the list neither shows nor filters by these
     "bookkeeping", "judge_answer", "judge_reason", "kind", "tools",
 }  # fmt: skip
 OF_BOTH_SIDES = {  # these hold whichever side is chosen, and for a reviewer's action
-    "trace_id", "step_id", "index", "num_steps", "prompt", "tools", "level", "num_votes", "excluded_teachers",
-    "source_model", "source_family", "error_kind", "after_error", "resolved", "cost_usd", "license", "repository",
-    "num_left_out", "num_tokens", "num_shortened", "supported", "bookkeeping", "kind",
+    "trace_id", "step_id", "index", "num_steps", "prompt", "tools", "num_votes", "excluded_teachers", "source_model",
+    "source_family", "error_kind", "after_error", "resolved", "cost_usd", "license", "repository", "num_left_out",
+    "num_shortened",
 }  # fmt: skip
 RESET = {  # by each verdict that makes another pair
     "swap": {
         "pair_id", "chosen", "rejected", "chosen_text", "rejected_text", "chosen_teacher", "teachers", "families",
-        "num_agree", "student_did_later",
+        "num_agree", "student_did_later", "level", "kind", "supported",
     },
     "edit": {
         "pair_id", "chosen", "chosen_text", "chosen_teacher", "teachers", "families", "num_agree", "student_did_later",
-        "judged", "judge_answer", "judge_reason",
+        "level", "kind", "supported", "num_tokens", "bookkeeping", "judged", "judge_answer", "judge_reason",
     },
 }  # fmt: skip
-OF_EDITS = {"judged", "judge_answer", "judge_reason"}  # of two actions in either order, so a swap keeps them
+OF_EDITS = {"num_tokens", "bookkeeping", "judged", "judge_answer", "judge_reason"}  # of two actions in either order
+LONG = "a_file_with_a_long_name.py"
 
 
-def action(path: str) -> Message:
-    return Message("assistant", f"I read {path}.", (ToolCall("Read", {"path": path}, "abc"),))
+def action(path: str, tool: str = "Read") -> Message:
+    return Message("assistant", f"I read {path}.", (ToolCall(tool, {"path": path}, "abc"),))
 
 
 def full_pair() -> Pair:
     """Return a pair whose every column has a value that differs from its default."""
-    values: dict[str, Any] = {"chosen": (action("a"),), "rejected": (action("b"),), "prompt": (), "tools": ({"x": 1},)}
+    values: dict[str, Any] = {
+        "chosen": (action("a.py", "TodoWrite"),), "rejected": (action("b.py"),), "tools": ({"x": 1},),
+        "prompt": (Message("user", f"Read b.py and {LONG}."),),
+    }  # fmt: skip
     by_type = {int: 3, float: 1.5, str: "text", bool: True, bool | None: True, tuple[str, ...]: ("one", "two")}
     for name, hint in get_type_hints(Pair).items():
         values.setdefault(name, by_type.get(hint))
-    values |= {"supported": False, "chosen_text": "I read a.", "rejected_text": "I read b."}
+    values |= {"supported": False, "chosen_text": "I read a.py.", "rejected_text": "I read b.py."}
     defaults = {field.name: field.default for field in dataclasses.fields(Pair)}
     assert all(value is not None and value != defaults[name] for name, value in values.items())
     return Pair(**values)
@@ -70,6 +74,6 @@ def test_every_column_is_kept_or_reset_by_a_verdict() -> None:
 @pytest.mark.parametrize("verdict", RESET)
 def test_a_verdict_resets_exactly_what_no_longer_holds(verdict: str) -> None:
     pair = full_pair()
-    edited = (action("c"),) if verdict == "edit" else ()
+    edited = (action(LONG),) if verdict == "edit" else ()
     ((other,), _) = apply_verdicts([pair], [Verdict(pair.pair_id, verdict, "ann", edited_chosen=edited)])
     assert {name for name in COLUMNS if getattr(other, name) != getattr(pair, name)} == RESET[verdict]

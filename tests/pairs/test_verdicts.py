@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,8 @@ from composer_hub.pairs.verdicts import (
     diff_pairs,
     read_verdicts,
 )
-from composer_hub.records import Message, Pair, ToolCall
+from composer_hub.pairs.windows import estimate
+from composer_hub.records import Message, Pair, ToolCall, canonical_json
 
 
 def action(name: str, **arguments: object) -> Message:
@@ -81,6 +83,20 @@ def test_an_edit_puts_the_reviewers_action_in_place() -> None:
     assert not edited.chosen[0].reasoning_content
 
 
+@pytest.mark.parametrize(("path", "supported"), [("/repo/a_long_name.py", True), ("/repo/never_seen.py", False)])
+def test_a_changed_pair_has_the_numbers_of_a_pair_that_is_made_so(path: str, supported: bool) -> None:
+    shown = (Message("user", "Fix /repo/a_long_name.py."),)
+    num_tokens = 100 + estimate(shown, (), (*ONE.chosen, *ONE.rejected))
+    before = dataclasses.replace(ONE, prompt=shown, num_tokens=num_tokens)
+    better = action("Edit", file_path=path, old_string="Fix", new_string="x" * 500)
+    ((edited,), _) = apply_verdicts([before], [said(before, "edit", edited_chosen=(better,))])
+    assert edited.num_tokens == 100 + estimate(shown, (), (better, *ONE.rejected)), "the set's own count may differ"
+    assert edited.supported == supported
+    ((swapped,), _) = apply_verdicts([edited], [said(edited, "swap")])
+    assert (swapped.num_tokens, swapped.supported) == (edited.num_tokens, True)
+    assert {(one.kind, one.level, one.num_agree) for one in (edited, swapped)} == {("verdict", "", 0)}
+
+
 def test_an_edit_equal_to_the_rejected_action_removes_the_pair() -> None:
     as_rejected = action("Bash", command="ls  ")
     assert apply_verdicts([ONE], [said(ONE, "edit", edited_chosen=(as_rejected,))]) == ([], {"edit_equals_rejected": 1})
@@ -131,3 +147,55 @@ def test_verdicts_on_hints_are_not_verdicts_on_pairs(tmp_path: Path) -> None:
         '{"target": "pair", "pair_id": "p", "verdict": "accept", "reviewer": "ann", "created_at": "2026"}\n'
     )
     assert list(read_verdicts(file)) == [Verdict("p", "accept", "ann", created_at="2026")]
+
+
+CALL = {"id": "x", "type": "function", "function": {"name": "Read", "arguments": {"path": "b"}}}
+
+
+def written(folder: Path, *calls: object, **fields: object) -> Path:
+    """Return a file with an edit whose message has these calls."""
+    edit = [{"role": "assistant", "content": "", "tool_calls": calls}]
+    row = {"pair_id": ONE.pair_id, "verdict": "edit", "reviewer": "ann", "edited_chosen": edit, **fields}
+    (folder / "verdicts.jsonl").write_text(f"\n{json.dumps(row)}\n")
+    return folder / "verdicts.jsonl"
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"edited_chosen": [{"role": "assistant", "tool_calls": [{"function": function}]}]}
+        for function in (
+            {"name": 5, "arguments": 7}, {"name": "Bash", "arguments": "ls"}, {"name": "Bash", "arguments": [1]},
+            {"name": ["Bash"], "arguments": {}}, {"name": "", "arguments": {}}, {}, "Bash", None,
+        )
+    ]
+    + [
+        {"edited_chosen": [{"role": "assistant", "content": ["x"], "tool_calls": [CALL]}]},
+        {"edited_chosen": [{"role": "assistant", "tool_calls": [CALL]}] * 2},
+        {"edited_chosen": "Read b"},
+        {"pair_id": 5},
+        {"reviewer": None},
+        {"verdict": ["accept"]},
+        {"created_at": 5},
+        {"note": {"text": "no"}},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_a_wrong_verdict_is_refused_with_its_line_when_it_is_read(fields: dict[str, object], tmp_path: Path) -> None:
+    with pytest.raises(VerdictError, match=r"verdicts\.jsonl:2 is not a verdict"):
+        list(read_verdicts(written(tmp_path, CALL, **fields)))
+
+
+def test_a_file_nested_too_deeply_is_refused_with_its_line(tmp_path: Path) -> None:
+    (tmp_path / "verdicts.jsonl").write_text("[" * 100_000)
+    with pytest.raises(VerdictError, match=r"verdicts\.jsonl:1 is not a verdict"):
+        list(read_verdicts(tmp_path / "verdicts.jsonl"))
+
+
+@pytest.mark.parametrize("arguments", [{"path": "\ud800"}, '{"path": "\\ud800"}'], ids=["object", "text"])
+def test_an_edit_is_valid_unicode_however_its_arguments_are_written(arguments: object, tmp_path: Path) -> None:
+    call = {"function": {"name": "Read", "arguments": arguments}}
+    verdicts = read_verdicts(written(tmp_path, call, note="\ud800"))
+    ((edited,), _) = apply_verdicts([ONE], verdicts)
+    assert "\ufffd" in canonical_json(edited)
+    canonical_json(edited).encode()

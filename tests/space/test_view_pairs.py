@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from inspector.view_pairs import without_shared_beginning
+from inspector.view_pairs import vote_matrix, without_shared_beginning
 
 ROOT = "cd /home/ada/work/project/packages/app && "
 
@@ -26,3 +26,8 @@ ROOT = "cd /home/ada/work/project/packages/app && "
 def test_previews_begin_shortly_before_they_part(one: str, other: str, shown: tuple[str, str]) -> None:
     assert without_shared_beginning(one, other) == shown
     assert without_shared_beginning(other, one) == shown[::-1]
+
+
+def test_only_a_pair_on_which_teachers_agree_names_a_level() -> None:
+    assert "the same at level L2" in str(vote_matrix([], {"level": "L2"}))
+    assert "level" not in str(vote_matrix([], {"level": ""})), "a reviewer chose it, or it is an own repair"
