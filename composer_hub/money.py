@@ -75,6 +75,10 @@ class Budget:
     def left(self) -> int:
         return self.cap - self.committed
 
+    def as_row(self) -> dict[str, float]:
+        names = ("settled", "reserved", "ambiguous", "cap", "left")
+        return {f"{name}_usd": to_usd(max(getattr(self, name), 0)) for name in names}
+
     def __str__(self) -> str:
         return (
             f"{show_usd(self.settled)} spent, {show_usd(self.reserved)} in flight, {show_usd(self.ambiguous)} "

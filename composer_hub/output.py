@@ -43,11 +43,13 @@ class Output:
         self.format = format
         self.mode = _resolve(format)
         self.columns = columns  # for the human format (0: ask the terminal)
+        self._facts: dict[str, Any] = {}  # of notes, for the next record
 
     def record(self, values: Mapping[str, Any], *, id_key: str) -> None:
         """Print one result: aligned `key: value` lines, a JSON object, or in quiet mode the value of `id_key`."""
         if self.mode == "json":
-            _show(_json(values, indent=2))
+            _show(_json({**values, **self._facts}, indent=2))
+            self._facts = {}
         elif self.mode == "quiet":
             _show(values[id_key])
         elif self.mode == "agent":
@@ -55,10 +57,15 @@ class Output:
         else:
             _show(_listed(list(values), [_cell(value, TIED) for value in values.values()], self._room()))
 
-    def table(self, rows: Sequence[Mapping[str, Any]], *, id_key: str, empty: str = "Nothing to show.") -> None:
-        """Print rows: a table that fits the terminal, tab-separated lines, a JSON list, or one id per line."""
+    def table(
+        self, rows: Sequence[Mapping[str, Any]], *, id_key: str, empty: str = "Nothing to show.", **facts: Any
+    ) -> None:
+        """Print rows: a table that fits the terminal, tab-separated lines, a JSON list, or one id per line.
+
+        With `facts`, JSON is an object of them and the `rows`; a note gives them to people.
+        """
         if self.mode == "json":
-            _show(_json(list(rows), indent=2))
+            _show(_json({"rows": list(rows), **facts} if facts else list(rows), indent=2))
         elif self.mode == "quiet":
             for row in rows:
                 _show(row[id_key])
@@ -78,8 +85,9 @@ class Output:
         if self.mode in ("human", "agent"):
             _show(text)
 
-    def note(self, text: str) -> None:
-        """Print a note on stderr; JSON and quiet leave it out."""
+    def note(self, text: str, **facts: Any) -> None:
+        """Print a note on stderr; JSON has its numbers, as `facts`, in the next record, and quiet leaves it out."""
+        self._facts |= facts
         if self.mode in ("human", "agent"):
             _show(text, file=sys.stderr)
 

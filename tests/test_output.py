@@ -91,6 +91,25 @@ def test_machines_hear_no_notes_and_no_free_text(format: str, capsys: pytest.Cap
     assert printed(capsys) == ""
 
 
+def test_the_numbers_of_a_note_are_in_the_next_record_of_json_once(capsys: pytest.CaptureFixture[str]) -> None:
+    for format in ("human", "quiet"):
+        Output(format).note("two are left out", left_out=2)
+    assert "left_out" not in "".join(capsys.readouterr())
+    out = Output("json")
+    out.note("two are left out", left_out=2)
+    for _ in range(2):
+        out.record({"name": "a"}, id_key="name")
+    first, second = printed(capsys).split("}\n{")
+    assert (json.loads(first + "}"), json.loads("{" + second)) == ({"name": "a", "left_out": 2}, {"name": "a"})
+
+
+def test_a_table_with_facts_is_an_object_in_json_and_the_same_elsewhere(capsys: pytest.CaptureFixture[str]) -> None:
+    Output("json").table(ROWS, id_key="name", cap=3)
+    assert json.loads(printed(capsys)) == {"rows": ROWS, "cap": 3}
+    Output("quiet").table(ROWS, id_key="name", cap=3)
+    assert printed(capsys).split() == ["a", "bcd"]
+
+
 def test_notes_go_to_stderr(capsys: pytest.CaptureFixture[str]) -> None:
     Output("human").note("beside the result")
     captured = capsys.readouterr()

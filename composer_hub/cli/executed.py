@@ -57,11 +57,11 @@ def execute(
             )
         known.update({one.pair_id: one for one in made})
         rows = [known[row["pair_id"]] for row in source.rows("default")]
-        out.note(executed_text(executed_numbers(rows)))
+        out.note(executed_text(numbers := executed_numbers(rows)), executed=numbers)
         draft, changed = executed_draft(source, rows, tasks, apply=apply)
         if apply:
             counts = ", ".join(f"{name} {count:,}" for name, count in changed.items())
-            out.note(f"Applied to {source.tag or source.revision}: {counts or 'nothing'}.")
+            out.note(f"Applied to {source.tag or source.revision}: {counts or 'nothing'}.", applied=dict(changed))
         return draft
 
     publication.carry_out_next(out, ref, executed)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence, Sized
+from collections.abc import Callable, Iterable, Sequence, Sized
 from pathlib import Path
+from typing import TypeVar
 
 import click
 
@@ -16,6 +17,8 @@ from composer_hub.hub import Draft, ReviewFile, Version, destination, load
 from composer_hub.output import Output
 from composer_hub.pairs import diff_pairs, merged_verdicts, read_verdicts, reviewed_draft
 from composer_hub.records import Pair
+
+V = TypeVar("V")
 
 
 @click.command(short_help="Compare two versions of a pair set.")
@@ -30,7 +33,7 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
     rows = [{"change": "added", "pair": pair, "columns": ""} for pair in changes.added]
     rows += [{"change": "removed", "pair": pair, "columns": ""} for pair in changes.removed]
     rows += [{"change": "changed", "pair": one.after, "columns": ", ".join(one.fields)} for one in changes.changed]
-    out.table(rows, id_key="pair", empty="The pairs are the same.")
+    out.table(rows, id_key="pair", empty="The pairs are the same.", num_same=changes.num_same)
     out.note(
         f"{len(changes.added):,} added, {len(changes.removed):,} removed, {len(changes.changed):,} changed, "
         f"{changes.num_same:,} the same."
@@ -50,16 +53,24 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 @format_option
 def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: Output) -> None:
     """Publish the next version of a pair set, with the verdicts of its reviewers applied."""
-    given = list(read_verdicts(path)) if path else None
+    given = verdicts_in(path, read_verdicts)
 
     def reviewed(source: Version) -> Draft:
         verdicts, refused = merged_verdicts(source) if given is None else (given, [])
         counted(out, ref, source, verdicts, refused)
         draft, counts = reviewed_draft(source, verdicts, refused)
-        out.note(f"Verdicts on {source.tag or source.revision}: {counts_text(counts) or 'none'}")
+        show_counts(out, source, counts)
         return draft
 
     publication.carry_out_next(out, ref, reviewed)
+
+
+def verdicts_in(path: Path | None, read: Callable[[Path], Iterable[V]]) -> list[V] | None:
+    """Return the verdicts of a file that the user names, None without one; end if it holds none."""
+    found = list(read(path)) if path else None
+    if found == []:
+        raise exits.NothingToDo(f"{path} holds no verdict for this command. Name the file that the reviewers wrote.")
+    return found
 
 
 def counted(out: Output, ref: str, source: Version, verdicts: Sized, refused: Sequence[ReviewFile]) -> None:
@@ -71,6 +82,12 @@ def counted(out: Output, ref: str, source: Version, verdicts: Sized, refused: Se
             f"{source.repo} has no merged verdicts{' that count' if refused else ''}. Review it with "
             f"`composer-hub space open {ref}`, submit, and merge the pull request."
         )
+
+
+def show_counts(out: Output, source: Version, counts: Counter[str]) -> None:
+    """Print the verdicts on a version by outcome."""
+    name = source.tag or source.revision
+    out.note(f"Verdicts on {name}: {counts_text(counts) or 'none'}", reviewed=name, verdicts=dict(counts))
 
 
 def counts_text(counts: Counter[str]) -> str:

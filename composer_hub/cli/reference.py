@@ -53,5 +53,6 @@ def precompute_ref(
             source, reference, max_tokens=max_tokens, batch_size=batch_size, device=device, on_pair=bar.advance
         )
     if dropped:
-        out.note("Left out: " + ", ".join(f"{reason.replace('_', ' ')} {n:,}" for reason, n in dropped.items()) + ".")
+        reasons = ", ".join(f"{reason.replace('_', ' ')} {n:,}" for reason, n in dropped.items())
+        out.note(f"Left out: {reasons}.", left_out=dict(dropped))
     publication.carry_out_next(out, ref, next_version)

@@ -86,7 +86,7 @@ def status(out: Output, folder: Path) -> None:
     from composer_hub import replay
 
     rows, budget = replay.status(folder)
-    out.table(rows, id_key="teacher", empty="Nothing was asked yet.")
+    out.table(rows, id_key="teacher", empty="Nothing was asked yet.", **budget.as_row())
     out.note(f"{budget}; {show_usd(max(budget.left, 0))} left.")
 
 

@@ -52,6 +52,7 @@ def harbor(ref: str, folder: Path, number: int | None, origin: str, out: Output)
 def publish(out: Output, publication: Publication, made: stage.TaskSet, num_trees: int = 0) -> None:
     """Publish or plan both datasets: the oracles first, because tasks without theirs would be judged by tests alone."""
     where, repo, numbers = publication.destination, publication.repo, made.numbers()
+    numbers["sources"] = [vars(one) for one in made.reports]
     name = repo.split("/")[1]
     options = publication.options()
     hidden = f"{repo}-oracle"
@@ -69,7 +70,8 @@ def publish(out: Output, publication: Publication, made: stage.TaskSet, num_tree
     if made.oracles:
         try:
             update(where, hidden, lambda before: stage.oracle_draft(made, name, before))
-            out.note(f"{len(made.oracles):,} hidden oracles are in {hidden} (private).")
+            text = f"{len(made.oracles):,} hidden oracles are in {hidden} (private)."
+            out.note(text, num_oracles=len(made.oracles))
         except NothingToPublish:
             out.note(f"{hidden} already holds these oracles.")
     published = update(where, repo, make_draft, options=options)

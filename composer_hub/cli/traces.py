@@ -9,7 +9,7 @@ import click
 
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options
-from composer_hub.cli.pair_versions import counted, counts_text
+from composer_hub.cli.pair_versions import counted, show_counts, verdicts_in
 from composer_hub.cli.paths import FILE
 from composer_hub.hub import Draft, Version
 from composer_hub.ingest.verdicts import merged_verdicts, read_verdicts, reviewed_draft
@@ -37,13 +37,13 @@ def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: O
 
     Bad hints leave, edited ones are replaced, and a site with the wrong blame gets the right one.
     """
-    given = list(read_verdicts(path)) if path else None
+    given = verdicts_in(path, read_verdicts)
 
     def reviewed(source: Version) -> Draft:
         verdicts, refused = merged_verdicts(source) if given is None else (given, [])
         counted(out, ref, source, verdicts, refused)
         draft, counts = reviewed_draft(source, verdicts, Path(folder), refused, public=publication.public)
-        out.note(f"Verdicts on {source.tag or source.revision}: {counts_text(counts)}")
+        show_counts(out, source, counts)
         return draft
 
     with tempfile.TemporaryDirectory() as folder:

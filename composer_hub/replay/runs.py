@@ -68,9 +68,7 @@ class ReplaySummary:
             "refused_by_judge": self.tally.num_refused,
             "requests": self.progress.num_requests,
             "cached_share": round(self.progress.cached_share, 4),
-            "settled_usd": to_usd(self.budget.settled),
-            "ambiguous_usd": to_usd(self.budget.ambiguous),
-            "cap_usd": to_usd(self.budget.cap),
+            **self.budget.as_row(),
             "audited_steps": self.tally.num_audited,
             "recall_of_pairs": self.tally.recall,
             "recall_interval": self.tally.recall_interval,
@@ -94,8 +92,7 @@ class Pilot:
         return {
             "run": str(self.folder),
             "answers": self.answers,
-            "settled_usd": to_usd(self.budget.settled),
-            "ambiguous_usd": to_usd(self.budget.ambiguous),
+            **self.budget.as_row(),
             **self.forecast.as_row(),
         }
 

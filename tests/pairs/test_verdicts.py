@@ -8,7 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from composer_hub import exits
+from composer_hub.cli.main import root
+from composer_hub.hub import Card, FolderDestination, publish
 from composer_hub.pairs.rows import pair_id_of
+from composer_hub.pairs.tables import pairs_table
 from composer_hub.pairs.verdicts import (
     ChangedPair,
     PairsDiff,
@@ -20,6 +24,7 @@ from composer_hub.pairs.verdicts import (
 )
 from composer_hub.pairs.windows import estimate
 from composer_hub.records import Message, Pair, ToolCall, canonical_json
+from tests.figures import only_people_read
 
 
 def action(name: str, **arguments: object) -> Message:
@@ -199,3 +204,37 @@ def test_an_edit_is_valid_unicode_however_its_arguments_are_written(arguments: o
     ((edited,), _) = apply_verdicts([ONE], verdicts)
     assert "\ufffd" in canonical_json(edited)
     canonical_json(edited).encode()
+
+
+# ---------------------------------------------------------------------------------------------------------- commands
+
+
+def test_the_command_names_every_number_of_a_review_in_json_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    table = pairs_table([ONE, TWO, THREE], {"t": "train"})
+    publish(FolderDestination(tmp_path), "me/pairs", [table], Card("pairs", "P", holes={"policy": "", "report": ""}))
+    verdicts = [(ONE, "swap"), (ONE, "reject"), (TWO, "accept"), (THREE, "accept"), (pair("4"), "swap")]
+    rows = [{"pair_id": about.pair_id, "verdict": verdict, "reviewer": "ann"} for about, verdict in verdicts]
+    (tmp_path / "verdicts.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    words = ["apply-verdicts", "me/pairs@v1.0.0", "--to", tmp_path, "--repo", "me/pairs", "--dry-run", "--verdicts"]
+
+    def call(*more: object) -> tuple[str, str]:
+        root.main(["pairs", *map(str, (*words, *more))], standalone_mode=False)
+        return capsys.readouterr()
+
+    told = "Verdicts on v1.0.0: accept 2, superseded 1, reject 1, unknown pair 1"
+    assert told in call(tmp_path / "verdicts.jsonl", "--format", "human")[1]
+    printed, _ = call(tmp_path / "verdicts.jsonl", "--format", "json")
+    assert not only_people_read(told, printed)
+    assert json.loads(printed)["verdicts"]["unknown_pair"] == 1
+
+
+@pytest.mark.parametrize("group", ["pairs", "traces"])
+@pytest.mark.parametrize("text", ["", "\n", '{"target": "task"}\n'])
+def test_a_file_without_verdicts_is_named(group: str, text: str, tmp_path: Path) -> None:
+    file = tmp_path / f"{group}.jsonl"
+    file.write_text(text)
+    with pytest.raises(exits.NothingToDo, match=rf"{group}\.jsonl holds no verdict for this command"):
+        root.main([group, "apply-verdicts", "me/x", "--to", str(tmp_path), "--repo", "me/y", "--verdicts", str(file)],
+                  standalone_mode=False)  # fmt: skip

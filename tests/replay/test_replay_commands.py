@@ -18,6 +18,7 @@ from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.votes import VOTES_FILE, VotesError
 from composer_hub.records import Vote, to_row
 from composer_hub.replay.fake import TeacherServer, oracle_of, serving
+from tests.figures import only_people_read
 from tests.replay.sample import trace_of
 
 
@@ -100,8 +101,12 @@ def test_a_pilot_a_run_their_plan_and_status_agree_and_the_same_run_costs_nothin
     assert json.loads(capsys.readouterr().out)["left_usd"] < pilot["left_usd"]
 
     assert call("replay", "status", "--run", folder, "--format", "json") == exits.DONE
-    status = json.loads(capsys.readouterr().out)
-    assert sum(row["settled"] for row in status) == len(votes)
+    status = capsys.readouterr().out
+    assert sum(row["settled"] for row in json.loads(status)["rows"]) == len(votes)
+    assert call("replay", "status", "--run", folder, "--format", "human") == exits.DONE
+    human = "".join(capsys.readouterr())
+    assert "$1.00" in human
+    assert not only_people_read(human, status)
 
 
 def test_the_file_of_teachers_init_gives_a_plan_without_keys_and_network(
