@@ -12,6 +12,7 @@ import click
 
 from composer_hub import exits, extras
 from composer_hub.cli.grouped import grouped
+from composer_hub.cli.replay_options import price_options
 from composer_hub.hub import destination
 from composer_hub.redact.reader import Reader
 
@@ -25,20 +26,39 @@ class Models:
     critic: str | None
     critic_max_usd: float | None
     reader: str | None = None
+    price: tuple[str, ...] = ()
+    accept_terms: tuple[str, ...] = ()
 
     def open(self, folder: Path, say: Callable[[str], object]) -> dict[str, Any]:
         """Return the judge and the critic, with their ledgers and caches in a folder, and the reader."""
         return {**self._paid(folder), "reader": opened_reader(self.reader, say) if self.reader else None}
 
     def _paid(self, folder: Path) -> dict[str, Any]:
+        unknown = {*map(_name, self.price), *self.accept_terms} - {
+            "judge" * bool(self.judge),
+            "critic" * bool(self.critic),
+        }
+        if unknown:
+            raise exits.UsageError(
+                f"--price and --accept-terms name {', '.join(sorted(unknown))}. Name judge or critic, and give it: "
+                "--judge URL#MODEL, --critic URL#MODEL."
+            )
         if not self.judge and not self.critic:
             return {"judge": None, "critic": None}  # the import takes as long as a run with nothing new
         from composer_hub.replay import critic_of, judge_of
 
+        def given(name: str) -> dict[str, list[str]]:
+            prices = [price for price in self.price if _name(price) in ("", name)]
+            return {"given_prices": prices, "accepted": [one for one in self.accept_terms if one == name]}
+
         return {
-            "judge": judge_of(self.judge, self.judge_max_usd, folder) if self.judge else None,
-            "critic": critic_of(self.critic, self.critic_max_usd, folder) if self.critic else None,
+            "judge": judge_of(self.judge, self.judge_max_usd, folder, **given("judge")) if self.judge else None,
+            "critic": critic_of(self.critic, self.critic_max_usd, folder, **given("critic")) if self.critic else None,
         }
+
+
+def _name(price: str) -> str:
+    return price.rpartition("=")[0]
 
 
 def opened_reader(name: str, say: Callable[[str], object]) -> Any:
@@ -58,6 +78,7 @@ model_options = grouped(
     click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset."),
     click.option("--critic", metavar="URL#MODEL", help="Model that finds poor turns that no tool refused."),
     click.option("--critic-max-usd", type=float, help="Cap on the critic's cost, over all runs into this dataset."),
+    *price_options("the judge (judge=1/2) or the critic", "Judge or critic"),
     click.option("--reader", metavar="hf:ORG/MODEL", help="Model for token classification that reads after the rules."),
 )
 """Give a command the options of models, as one `models`."""

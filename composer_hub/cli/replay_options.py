@@ -27,6 +27,16 @@ def with_options(command: Command, *options: Command) -> Command:
     return command
 
 
+def price_options(whom: str, who: str) -> tuple[Command, Command]:
+    """Return the options that state the price and accept the terms of models by name."""
+    return (
+        click.option("--price", multiple=True, metavar="NAME=IN/OUT[/CACHED[/WRITE]]",
+                     help=f"Price of {whom} in dollars per million tokens."),
+        click.option("--accept-terms", multiple=True, metavar="NAME",
+                     help=f"{who} on whose answers you may train."),
+    )  # fmt: skip
+
+
 def source_options(command: Command) -> Command:
     """Pass `traces`, a collection of traces that can be read more than once."""
 
@@ -84,10 +94,7 @@ def teacher_options(command: Command | None = None, *, planning: bool = False) -
         click.option("--teachers-file", type=FILE, help="Teachers in YAML, TOML or JSON."),
         click.option("--judge", default="", metavar="ADDRESS",
                      help="Teacher that is asked about would-be pairs (the cheapest one)."),
-        click.option("--price", multiple=True, metavar="NAME=IN/OUT[/CACHED[/WRITE]]",
-                     help="Price of a teacher in dollars per million tokens."),
-        click.option("--accept-terms", multiple=True, metavar="NAME",
-                     help="Teacher on whose answers you may train."),
+        *price_options("a teacher", "Teacher"),
         click.option("--max-tokens", type=click.IntRange(min=1), help="Tokens of one answer, with its thinking."),
     )  # fmt: skip
 

@@ -246,6 +246,8 @@ def writers_named(names: str) -> tuple[HintWriter, ...]:
     """Return the writers of a comma-separated list, in its order."""
     wanted = [name.strip() for name in names.split(",") if name.strip()]
     unknown = [name for name in wanted if name not in WRITERS]
+    if "judge" in unknown:
+        raise UsageError("The hint writer judge asks a model: give --judge URL#MODEL.")
     if unknown or not wanted:
         raise UsageError(
             f"No hint writer is named {', '.join(unknown) or 'nothing'}. Choose from: {', '.join(WRITERS)}."

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,7 +15,8 @@ from composer_hub.hints.judge import MAX_TOKENS, Answer, CachedModel, Judge
 from composer_hub.money import cap_of
 from composer_hub.records import stable_id
 from composer_hub.replay.ledger import Busy, Ledger, Question, Stored
-from composer_hub.replay.teachers import Teacher, find_teachers, key_of
+from composer_hub.replay.prices import parse_given
+from composer_hub.replay.teachers import Teacher, fetch_models, key_of, parse_names, resolve
 
 # Text has at most one token per byte in any tokenizer in use; the rest is room for the chat template.
 _TEMPLATE_TOKENS = 200
@@ -23,23 +25,54 @@ _TEMPLATE_TOKENS = 200
 M = TypeVar("M", bound=CachedModel)
 
 
-def judge_of(address: str, max_usd: float | None, folder: Path) -> Judge:
+def judge_of(
+    address: str,
+    max_usd: float | None,
+    folder: Path,
+    *,
+    given_prices: Collection[str] = (),
+    accepted: Collection[str] = (),
+) -> Judge:
     """Return the judge at an address such as `hf:org/model:provider` or `URL#model`."""
-    return paid_model(Judge, "judge", address, max_usd, folder, MAX_TOKENS)
+    given = {"given_prices": given_prices, "accepted": accepted}
+    return paid_model(Judge, "judge", address, max_usd, folder, MAX_TOKENS, **given)
 
 
-def critic_of(address: str, max_usd: float | None, folder: Path) -> Critic:
+def critic_of(
+    address: str,
+    max_usd: float | None,
+    folder: Path,
+    *,
+    given_prices: Collection[str] = (),
+    accepted: Collection[str] = (),
+) -> Critic:
     """Return the critic at an address; its cap and its cache are its own."""
-    return paid_model(Critic, "critic", address, max_usd, folder, CRITIC_TOKENS)
+    given = {"given_prices": given_prices, "accepted": accepted}
+    return paid_model(Critic, "critic", address, max_usd, folder, CRITIC_TOKENS, **given)
 
 
-def paid_model(kind: type[M], name: str, address: str, max_usd: float | None, folder: Path, max_tokens: int) -> M:
-    """Return a model that is asked through its own ledger in a folder, with its own cap and cache."""
+def paid_model(
+    kind: type[M],
+    name: str,
+    address: str,
+    max_usd: float | None,
+    folder: Path,
+    max_tokens: int,
+    *,
+    given_prices: Collection[str] = (),
+    accepted: Collection[str] = (),
+) -> M:
+    """Return a model that is asked through its own ledger in a folder, with its own cap and cache.
+
+    Prices and accepted terms are those of `find_teachers`, for the teacher `name`.
+    """
     if max_usd is None:
         raise exits.UsageError(f"A {name} costs money. Give its cap with --{name}-max-usd.")
-    teacher, *others = find_teachers(address)
+    spec, *others = parse_names(address)
     if others:
         raise exits.UsageError(f"--{name} takes one model.")
+    given = parse_given([*given_prices], today=date.today().isoformat())
+    (teacher,) = resolve([{**spec, "name": name}], list_models=fetch_models, given=given, accepted=accepted)
     folder.mkdir(parents=True, exist_ok=True)
     ledger = Ledger(folder / f"{name}.sqlite", cap=cap_of(max_usd, f"--{name}-max-usd"), change_cap=True)
     return kind(
