@@ -82,16 +82,19 @@ def report(
 
 
 def _seconds(since: str) -> float:
-    """Return a date or a span of days as seconds since 1970."""
+    """Return a date or a span of days as seconds since 1970, 0 for what is before."""
     if not since:
         return 0.0
     now = datetime.datetime.now().astimezone()
-    if match := _SPAN.fullmatch(since.strip().lower()):
-        return (now - datetime.timedelta(days=int(match[1]) * _DAYS[match[2]])).timestamp()
     try:
-        day = datetime.datetime.fromisoformat(since)
-    except ValueError:
+        if match := _SPAN.fullmatch(since.strip().lower()):
+            day = now - datetime.timedelta(days=int(match[1]) * _DAYS[match[2]])
+        else:
+            day = datetime.datetime.fromisoformat(since)
+        if day.year == datetime.MAXYEAR:  # in another time zone perhaps the year after
+            raise OverflowError
+    except (ValueError, OverflowError):
         raise exits.UsageError(
             f"--since {since!r} is no date: write 2026-10-01, or a span such as 30d, 6w or 1y."
         ) from None
-    return day.astimezone().timestamp()
+    return day.timestamp() if day.year > 1970 else 0.0

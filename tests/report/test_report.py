@@ -603,7 +603,12 @@ def test_the_command_finds_the_folders_of_harnesses_and_writes_a_private_page(tm
         (["empty"], exits.NOTHING_TO_DO, "There are no files in"),
         (["other"], exits.NOTHING_TO_DO, "1 file looked at"),
         (["missing"], exits.USAGE, "There is no"),
-        (["other", "--since", "soon"], exits.USAGE, "is no date"),
+        *((["other", "--since", since], exits.USAGE, "is no date") for since in (
+            "soon", "0000-01-01", "99999y", "9999-12-31", "9999-12-31T23:59:59-12:00",
+        )),
+        *((["other", "--since", since], exits.NOTHING_TO_DO, "1 file looked at") for since in (
+            "0001-01-01", "0001-01-01T00:00:00+14:00", "99d", "1900-02-03", "1970-01-01",
+        )),
         (["other", "--out", "empty"], exits.USAGE, "is a folder"),
         (["other", "--out", "other/notes.txt"], exits.USAGE, "is no page of this command"),
         (["other", "--raw", "--share"], exits.USAGE, "choose one of them"),
