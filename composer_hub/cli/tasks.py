@@ -79,7 +79,8 @@ def make(
         made = stage.make(sources, chosen, on_package, sharding=sharding)
     with made.plans.until_published():
         if not made.tasks:
-            counts = ", ".join(f"{reason} {number}" for reason, number in made.numbers()["refused"].items())
+            reasons = made.numbers()["refused"] or {"no_task": len(made.reports)}
+            counts = ", ".join(f"{reason} {number}" for reason, number in reasons.items())
             raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
         publish(out, publication, made, num_trees)
 

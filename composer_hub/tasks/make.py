@@ -78,8 +78,10 @@ class Options:
     venvs: Path | None = None  # folder of virtual environments; None: the cache
 
     def __post_init__(self) -> None:
-        if unknown := sorted(set(self.kinds) - set(KINDS)):
-            raise exits.UsageError(f"There is no kind {', '.join(unknown)}. The kinds are {', '.join(KINDS)}.")
+        unknown = sorted(set(self.kinds) - set(KINDS))
+        if unknown or not self.kinds:
+            named = f"There is no kind {', '.join(unknown)}" if unknown else "No kind of task is named"
+            raise exits.UsageError(f"{named}. The kinds are {', '.join(KINDS)}.")
         if self.help_level not in (0, 1, 2):
             raise exits.UsageError("--help-level is 0, 1 or 2.")
         if not self.suite_seconds > 0:
@@ -131,7 +133,7 @@ class PackageReport:
         """Describe the package: its tasks and what was left out, or the reason that it gave none."""
         if self.refused:
             return f"{self.source} gave no tasks ({self.refused}): {self.sentence}"
-        kept = ", ".join(f"{kind} {self.kept[kind]} of {tried}" for kind, tried in self.tried.items())
+        kept = ", ".join(f"{kind} {self.kept[kind]} of {tried}" for kind, tried in self.tried.items()) or "none"
         slow = f"{self.num_slow} slow ones, " if self.num_slow else ""
         files = self.files_set_aside()
         return (

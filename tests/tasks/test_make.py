@@ -12,10 +12,13 @@ import pytest
 
 from composer_hub import exits, hub, tasks
 from composer_hub.cli.main import root
+from composer_hub.cli.options import Publication
+from composer_hub.cli.task_exports import publish
 from composer_hub.environments.harbor import world_of
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.trees import bundle_files, edited
 from composer_hub.environments.verifier import submission, verify
+from composer_hub.output import Output
 from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.deletion import Candidate, Model
@@ -24,6 +27,7 @@ from composer_hub.tasks.language import pack
 from composer_hub.tasks.python import Python
 from composer_hub.tasks.sources import open_package
 from composer_hub.tasks.statement import statements
+from tests.figures import only_people_read
 from tests.tasks import toy
 
 
@@ -32,6 +36,23 @@ def bundle(made: tasks.TaskSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
     path = tmp_path_factory.mktemp("bundle") / "toy.tar.gz"
     path.write_bytes(made.bundles[0].data)
     return path
+
+
+def test_every_number_about_a_package_is_in_the_json_of_make(
+    made: tasks.TaskSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    publication = Publication("tasks", str(tmp_path), "me/tasks", None, None, False, True, 10**9)
+    publish(Output("json"), publication, made)
+    printed = capsys.readouterr().out
+    for report in made.reports:
+        assert not only_people_read(report.line(), printed)
+
+
+@pytest.mark.parametrize("kinds", ["", " , ", "stubs"])
+def test_kinds_that_name_none_are_refused_before_a_package_is_read(kinds: str, tmp_path: Path) -> None:
+    words = ["tasks", "make", "nowhere", "--repo", "me/tasks", "--to", str(tmp_path), "--kinds", kinds]
+    with pytest.raises(exits.UsageError, match=r"(no|No) kind.*The kinds are stub, .*commit\."):
+        root.main(words, standalone_mode=False)
 
 
 FEW = tasks.Options(kinds=("stub", "bug", "branch"), max_per_kind=2, recheck_every=0, workers=1)
