@@ -89,6 +89,7 @@ class PanelTeacher:
     cached_usd: float | None
     output_usd: float
     price_stamp: str
+    identity: str  # of its answers: another route, limit or parameter gives other answers
     max_tokens: int = 0
     params: JsonObject = field(default_factory=dict)
 

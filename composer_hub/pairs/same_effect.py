@@ -21,6 +21,7 @@ from composer_hub.errors.excerpts import excerpt
 from composer_hub.records import Message, Step, ToolCall, Trace, Vote, canonical_json, clean, stable_id
 
 JUDGED = "judged"  # the status of a vote that holds the answer of a judge
+BY_JUDGE = "judge"  # why a vote of a judge does not count
 BOTH_ORDERS = (0, 1)  # the teachers' action first, or the student's
 FORBIDDING = ("yes", "order", "unsure")  # the clearest first
 ANSWERS = ("no", *FORBIDDING)
@@ -125,6 +126,17 @@ def _arguments(call: ToolCall) -> Any:
 def subject_of(action: Message) -> str:
     """Return the id of an action that was judged against the student's."""
     return stable_id("judged", _calls(action))
+
+
+def judgement_id(step_id: str, identity: str, order: int, subject: str) -> str:
+    """Return the id of the vote that holds the answer of a judge; that of another judge (`identity`) differs."""
+    return stable_id(JUDGED, step_id, identity, order, subject)
+
+
+def is_of(vote: Vote, identity: str) -> bool:
+    """Return whether a vote belongs to a teacher, or to the judge of this identity ("": a run without one)."""
+    own = judgement_id(vote.step_id, identity, vote.attempt, vote.normal_form)
+    return vote.excluded != BY_JUDGE or (bool(identity) and vote.vote_id == own)
 
 
 def answer_in(text: str) -> tuple[str, str]:

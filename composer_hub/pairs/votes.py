@@ -18,6 +18,7 @@ import orjson
 from composer_hub import exits
 from composer_hub.pairs.ballots import VOTED
 from composer_hub.pairs.policy import Poll
+from composer_hub.pairs.same_effect import is_of
 from composer_hub.records import Vote, from_row, to_row
 
 VOTES_FILE = "ledger.sqlite"
@@ -88,6 +89,7 @@ class RecordedVotes:
         if not self.path.is_file():
             raise VotesError(f"{self.path} is missing: run `composer-hub replay run` with --run {folder} first.")
         self.poll: Poll | None = Poll.read(self.path.parent)
+        self._judge = self.poll.judge.identity if self.poll.judge else ""
         self._db = _opened(self.path)
         self._traces = [trace_id for (trace_id,) in self._query("SELECT DISTINCT trace_id FROM votes ORDER BY 1")]
         self.unused = set(self._traces)
@@ -106,14 +108,18 @@ class RecordedVotes:
                 yield from (to_row(vote) for _, vote in self._read(trace_id))
 
     def _read(self, trace_id: str) -> Iterator[tuple[bytes, Vote]]:
+        """Yield the votes of a trace, without those of a judge that a later run replaced or left out."""
         query = "SELECT vote_id, CAST(body AS BLOB) FROM votes WHERE trace_id = ? ORDER BY vote_id"
         for vote_id, body in self._query(query, trace_id):
             try:
-                yield body, from_row(Vote, orjson.loads(body))
+                vote = from_row(Vote, orjson.loads(body))
+                is_current = is_of(vote, self._judge)
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise VotesError(
                     f"{self.path}: vote {vote_id} of trace {trace_id} is damaged ({error}). {_AGAIN}"
                 ) from error
+            if is_current:
+                yield body, vote
 
     def _query(self, query: str, *values: str) -> list[Any]:
         with _explained(self.path):

@@ -33,9 +33,11 @@ from composer_hub.pairs.prompts import read_prompt
 from composer_hub.pairs.rows import keeps_books, published_action
 from composer_hub.pairs.same_effect import (
     BOTH_ORDERS,
+    BY_JUDGE,
     JUDGED,
     Ruling,
     answer_in,
+    judgement_id,
     medoid,
     question,
     rulings,
@@ -431,9 +433,9 @@ class TraceRounds:
         """Yield the answers of the judge as votes that do not count."""
         if judge := self.options.judge:
             for (subject, order), outcome in state.judged.items():
-                vote = self._vote(state, judge, order, outcome, excluded="judge")
+                vote = self._vote(state, judge, order, outcome, excluded=BY_JUDGE)
                 status = JUDGED if outcome.answer else outcome.status
-                name = stable_id(vote.vote_id, subject)
+                name = judgement_id(state.step.step_id, judge.identity, order, subject)
                 yield replace(vote, vote_id=name, status=status, normal_form=subject)
 
     def _vote(

@@ -301,6 +301,7 @@ def _panel_teacher(teacher: Teacher) -> PanelTeacher:
         rates.cached / 1e6 if teacher.price.caches else None,
         rates.output / 1e6,
         teacher.price.stamp,
+        teacher.identity,
         teacher.max_tokens,
         dict(teacher.params),
     )

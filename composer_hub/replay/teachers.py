@@ -22,6 +22,7 @@ from urllib.parse import urlsplit
 from composer_hub.harnesses import family_of
 from composer_hub.money import FREE, TokenPrice
 from composer_hub.named_files import text_of
+from composer_hub.records import stable_id
 from composer_hub.replay import prices, terms
 from composer_hub.replay.providers import SERVER, Provider, TeacherError, parse_address
 
@@ -62,6 +63,11 @@ class Teacher:
     def route(self) -> str:
         """Return the identity of this teacher's answers."""
         return f"{self.base_url}#{self.model}@{self.server}"
+
+    @property
+    def identity(self) -> str:
+        """Return a digest of everything of this teacher that shapes its answers."""
+        return stable_id(self.route, self.params, self.max_tokens)
 
     @property
     def model_id(self) -> str:

@@ -69,6 +69,31 @@ def test_only_two_times_no_makes_a_pair(tmp_path: Path) -> None:
     assert asked(RecordedVotes(tmp_path).of(trace.trace_id)) == [(1, 0), (4, 0), (7, 0), (7, 1)]
 
 
+@pytest.mark.parametrize(
+    "changes", [{"base_url": "localhost"}, {"params": {"temperature": 1}}, {"max_tokens": 150}, None], ids=str
+)
+def test_pairs_follow_the_judge_of_the_last_run_and_no_earlier_one(
+    changes: dict[str, Any] | None, tmp_path: Path
+) -> None:
+    trace = trace_of(9)
+    server = server_for(trace, {1: "yes", 4: "yes", 7: "yes"})
+    with serving(server) as url:
+        panel, options = judged_by(url)
+        assert run([trace], panel, tmp_path, options, max_usd=1, environ={}).tally.num_refused == NUM_PAIRS
+        server.labels = {}  # the next judge calls the actions different
+        if changes and "base_url" in changes:
+            changes = {"base_url": url.replace("127.0.0.1", "localhost")}
+        options = judged_by(url, **changes)[1] if changes else ALL
+        summary = run([trace], panel, tmp_path, options, max_usd=1, environ={})
+    votes = RecordedVotes(tmp_path)
+    made = make([trace], votes)
+    assert len(made.pairs) == summary.tally.num_pairs == NUM_PAIRS
+    assert {pair.judged for pair in made.pairs} == {bool(changes)}
+    judged = [vote for vote in votes.of(trace.trace_id) if vote.status == JUDGED]
+    assert len(judged) == len([row for row in votes.rows() if row["status"] == JUDGED]) == 6 * bool(changes)
+    assert len(list(votes.lines(trace.trace_id))) == len(votes.of(trace.trace_id))
+
+
 def test_without_a_judge_pairs_say_that_they_were_not_judged(tmp_path: Path) -> None:
     trace = trace_of(9)
     with serving(server_for(trace)) as url:
