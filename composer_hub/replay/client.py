@@ -67,10 +67,7 @@ class Client:
         try:
             # The client's timeout is per read; a server that trickles needs a limit on the whole answer.
             call = self._client.chat_completion(
-                list(request.chat),
-                model=self.teacher.model_id,
-                max_tokens=self.teacher.max_tokens,
-                tools=list(request.tools) or None,  # type: ignore[arg-type]
+                **self.teacher.fixed(request.chat, request.tools),
                 extra_body=self.teacher.extra_body(request.lane),
             )
             await asyncio.wait_for(call, self.teacher.timeout_s * 1.5)

@@ -8,6 +8,7 @@ forbid training is refused until the user accepts them. Keys are read when a cli
 from __future__ import annotations
 
 import dataclasses
+import functools
 import ipaddress
 import json
 import os
@@ -16,7 +17,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from urllib.parse import urlsplit
 
 from composer_hub.harnesses import family_of
@@ -74,6 +75,15 @@ class Teacher:
         """Return the model as requests name it."""
         return self.provider.model_id(self.model, self.server)
 
+    def fixed(self, chat: Sequence[dict[str, Any]], tools: Sequence[dict[str, Any]]) -> dict[str, Any]:
+        """Return the request fields that the reservation of a call relies on."""
+        return {
+            "messages": list(chat),
+            "model": self.model_id,
+            "max_tokens": self.max_tokens,
+            "tools": list(tools) or None,
+        }
+
     def extra_body(self, lane: str) -> dict[str, Any]:
         """Return the request fields that pin the server and name the lane, with the teacher's own parameters."""
         body = dict(self.params)
@@ -91,6 +101,21 @@ class Teacher:
 
 # ------------------------------------------------------------------------------------------------------ naming them
 
+_KINDS: Mapping[Any, str] = {
+    str: "a text in one line",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    tuple[str, ...]: "a list of texts",
+    Mapping[str, Any]: "a table of JSON values",
+}
+_POSITIVE = frozenset({"max_tokens", "max_concurrency", "timeout_s"})
+_MOST = 2**31  # of any number
+_COSTLY = frozenset(
+    "max_completion_tokens max_output_tokens n best_of stream stream_options models route plugins web_search_options "
+    "service_tier".split()
+)
+"""Request fields that change what a call costs, so that its reservation would be wrong."""
 _OPTIONS = frozenset(
     {option.name for option in dataclasses.fields(Teacher)}
     - {"model", "base_url", "provider", "server", "terms", "terms_accepted", "unlisted"}
@@ -160,9 +185,16 @@ def read_file(path: Path) -> list[dict[str, Any]]:
         content = _parse(path, text_of(path))
     except (OSError, ValueError) as error:
         raise TeacherError(f"{path} cannot be read as a teachers file ({error}).") from error
+    except RecursionError:
+        raise TeacherError(f"{path} cannot be read as a teachers file (it is nested too deeply).") from None
     specs = content.get("teachers") if isinstance(content, Mapping) else content
     if not isinstance(specs, list) or not specs or not all(isinstance(s, Mapping) and "at" in s for s in specs):
         raise TeacherError(f"{path} must hold a list `teachers`, each with `at`: openrouter:…, hf:… or a URL#model.")
+    try:
+        for spec in specs:
+            _named(spec)
+    except TeacherError as error:
+        raise TeacherError(f"{path}: {error}") from None
     return [dict(spec) for spec in specs]
 
 
@@ -215,12 +247,21 @@ def _list_of(
 
 
 def _named(spec: Mapping[str, Any]) -> Teacher:
+    at = _shown(spec["at"])
     if unknown := set(spec) - _OPTIONS - {"at"}:
         raise TeacherError(
-            f"Teacher {spec['at']}: unknown option {', '.join(sorted(unknown))}. "
+            f"Teacher {at}: unknown option {', '.join(sorted(map(_shown, unknown)))}. "
             f"Known options: {', '.join(sorted(_OPTIONS))}."
         )
-    address = parse_address(str(spec["at"]))
+    hints = {**get_type_hints(Teacher), "at": str, "price": str}
+    for name, value in spec.items():
+        if not _fits(value, hints[name]) or not _in_range(name, value):
+            least = "above 0" if name in _POSITIVE else "0 or more"
+            limits = f" ({least}, below {_MOST:,})" if hints[name] in (int, float) else ""
+            raise TeacherError(
+                f"Teacher {at}: {name} must be {_KINDS[hints[name]]}{limits}. Correct it or leave it out."
+            )
+    address = parse_address(spec["at"])
     provider, family = address.provider, family_of(address.model)
     defaults = {
         "name": address.model.rsplit("/", 1)[-1],
@@ -233,13 +274,55 @@ def _named(spec: Mapping[str, Any]) -> Teacher:
     options = {key: value for key, value in spec.items() if key not in ("at", "price")}
     if "serves" in options:
         options["serves"] = tuple(options["serves"])
-    return Teacher(
+    teacher = Teacher(
         model=address.model,
         base_url=address.base_url,
         provider=provider,
         server=address.server,
         **{**defaults, **options},
     )
+    own = {*teacher.fixed((), ()), *_COSTLY}
+    routing = set(dataclasses.replace(teacher, params={}).extra_body(""))
+    if taken := ({*teacher.params, teacher.cache_key} & own) | (set(teacher.params) & routing):
+        raise TeacherError(
+            f"Teacher {at}: params and cache_key may not set {', '.join(sorted(taken))}: replay sets or bounds it, so "
+            "that the cap holds. Leave it out; max_tokens is an option of its teacher."
+        )
+    return teacher
+
+
+def _shown(text: Any) -> str:
+    return str(text).encode("utf-8", "backslashreplace").decode()
+
+
+def _fits(value: Any, hint: Any) -> bool:
+    """Return whether a value of a file is what the annotation of a field names."""
+    if hint is str:
+        return isinstance(value, str) and value.isprintable()
+    if hint is float:
+        return type(value) in (int, float)
+    if hint == tuple[str, ...]:
+        return isinstance(value, (list, tuple)) and all(_fits(one, str) for one in value)
+    if hint == Mapping[str, Any]:
+        return isinstance(value, Mapping) and _is_json(value)
+    return type(value) is hint
+
+
+def _in_range(name: str, value: Any) -> bool:
+    if name == "name":
+        return bool(value)
+    if type(value) not in (int, float):
+        return True
+    return (value > 0 if name in _POSITIVE else value >= 0) and value < _MOST
+
+
+def _is_json(value: Mapping[str, Any]) -> bool:
+    try:
+        # The lists around it keep what is nearly too deep from failing later, inside a request.
+        json.dumps(functools.reduce(lambda inner, _: [inner], range(200), value))
+        return bool(json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False).encode()) == value)
+    except (ValueError, TypeError, RecursionError):
+        return False
 
 
 def _complete(
@@ -256,7 +339,8 @@ def _complete(
     offer = _offer(teacher, entry)
     if offer.get("supports_tools") is False:
         raise TeacherError(f"Teacher {teacher.name}: {teacher.server} serves it without tools, which replay needs.")
-    family = spec.get("family") or entry.get("family") or teacher.family
+    family = str(spec.get("family") or entry.get("family") or teacher.family)
+    lengths = (one.get("context_length") for one in (spec, offer, entry))
     allowed = terms.terms_of(teacher.model, family, entry, own_endpoint=teacher.is_loopback)
     if not (teacher.unlisted and allowed.trainable is None):  # the list may say it
         terms.check(teacher.name, allowed, accepted)
@@ -266,9 +350,7 @@ def _complete(
         terms=allowed.reason,
         terms_accepted=not allowed.trainable,
         price=_price(teacher, entry, spec, given),
-        context_length=int(
-            spec.get("context_length") or offer.get("context_length") or entry.get("context_length") or 0
-        ),
+        context_length=next((int(one) for one in lengths if type(one) in (int, float) and 1 <= one < _MOST), 0),
         serves=(*teacher.serves, *(str(entry[key]) for key in ("canonical_slug",) if entry.get(key))),
     )
 

@@ -2,20 +2,29 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import json
+import math
+from collections.abc import Mapping
+from datetime import date
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
+import yaml
 from click.testing import CliRunner
+from huggingface_hub.utils import httpx
 
 from composer_hub import exits
 from composer_hub.cli.teachers import teachers as teachers_command
 from composer_hub.money import NANO
 from composer_hub.replay import plan
+from composer_hub.replay.client import ChatRequest, Client, connections
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.providers import HF, OPENROUTER, PROVIDERS, Address, Provider, TeacherError, parse_address
 from composer_hub.replay.teachers import (
+    _OPTIONS,
     Teacher,
     fetch_models,
     is_loopback,
@@ -25,7 +34,7 @@ from composer_hub.replay.teachers import (
     resolve,
     unlisted_notes,
 )
-from tests.replay.sample import trace_of
+from tests.replay.sample import TOOL, trace_of
 
 OPENROUTER_LIST = [
     {
@@ -208,6 +217,73 @@ def test_a_file_without_teachers_is_refused(tmp_path: Path, text: str) -> None:
 def test_an_unknown_option_of_a_teacher_is_named() -> None:
     with pytest.raises(TeacherError, match="unknown option speed"):
         resolve([{"at": "openrouter:acme/open", "speed": 1}], list_models=listed, environ=KEYS)
+
+
+AT = "http://127.0.0.1:1/v1#mine"
+HINTS = {**get_type_hints(Teacher), "price": str}
+WRONG: dict[Any, list[Any]] = {
+    str: [5, None, ["X"], "a\ud800b", "two\nlines", True],
+    bool: [1, "yes", None],
+    int: ["500", "x", 1.5, -1, -1_000_000, True, None, [1], 10**30],
+    float: ["1", -1, math.nan, math.inf, True, None],
+    tuple[str, ...]: ["one", [1], None, {"a": 1}],
+    Mapping[str, Any]: [[1], "x", None, {"d": date(2020, 1, 1)}, {1: 2}, {"a": math.nan}, {"a": "\ud800"}],
+}
+
+
+@pytest.mark.parametrize("option", sorted(_OPTIONS))
+def test_an_option_of_another_kind_or_out_of_range_is_named_with_its_teacher_and_file(
+    option: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "teachers.yaml"
+    zeros = [0] if option in ("max_tokens", "max_concurrency", "timeout_s") else []
+    for value in [*WRONG[HINTS[option]], *zeros, *([""] if option == "name" else [])]:
+        path.write_text(yaml.safe_dump({"teachers": [{"at": AT, option: value}]}))
+        with pytest.raises(TeacherError, match=rf"teachers.yaml: Teacher {AT}: {option} must be "):
+            read_file(path)
+
+
+@pytest.mark.parametrize("depth", [150, 900, 100_000])
+@pytest.mark.parametrize("ending", ["json", "yaml"])
+def test_a_file_nested_too_deeply_is_refused(ending: str, depth: int, tmp_path: Path) -> None:
+    path = tmp_path / f"teachers.{ending}"
+    nested = "[" * depth + "]" * depth
+    path.write_text(f'{{"teachers": [{{"at": "{AT}", "params": {{"a": {nested}}}}}]}}')
+    with contextlib.suppress(TeacherError):
+        json.dumps(read_file(path))
+
+
+@pytest.mark.parametrize("at", [
+    AT, "openrouter:z-ai/glm-5.3@z-ai", "hf:deepseek-ai/DeepSeek-V4-Pro:novita",
+])  # fmt: skip
+def test_params_cannot_replace_what_a_request_has_or_what_bounds_its_cost(at: str) -> None:
+    spec, sent = {"at": at, "price": "1/2"}, dict[str, Any]()
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        sent.update(json.loads(request.content))
+        return httpx.Response(200, json={})
+
+    async def ask(teacher: Teacher) -> None:
+        async with connections([teacher], lambda: httpx.MockTransport(answer)):
+            client = Client(teacher, "")
+            await client.ask(ChatRequest([{"role": "user", "content": "x"}], [TOOL], "lane"))
+            await client.close()
+
+    asyncio.run(ask(*resolve([spec], list_models=listed, environ=KEYS)))
+    assert {"model", "messages", "max_tokens", "tools"} <= set(sent)
+    for key in [*sent, "n", "max_completion_tokens", "stream", "stream_options"]:
+        with pytest.raises(TeacherError, match=f"Teacher {at}: params and cache_key may not set {key}:"):
+            resolve([{**spec, "params": {"temperature": 0, key: 1}}], list_models=listed, environ=KEYS)
+    with pytest.raises(TeacherError, match="may not set max_tokens"):
+        resolve([{**spec, "cache_key": "max_tokens"}], list_models=listed, environ=KEYS)
+    (free,) = resolve([{**spec, "params": {"temperature": 0}}], list_models=listed, environ=KEYS)
+    assert free.extra_body("lane")["temperature"] == 0
+
+
+def test_a_list_with_strange_lengths_and_families_leaves_them_unknown() -> None:
+    entries = [{"id": "mine", "context_length": "x", "family": 5}]
+    (teacher,) = resolve([{"at": AT, "price": "1/2"}], list_models=lambda url, key: entries, environ={})
+    assert (teacher.context_length, teacher.family) == (0, "5")
 
 
 @pytest.mark.parametrize("key", ["", "bad\nkey", "k\u00e9y"], ids=["missing", "newline", "letters"])
