@@ -19,12 +19,11 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from composer_hub.money import show_usd
 from composer_hub.pairs.prompts import paired
 from composer_hub.replay import answers
 from composer_hub.replay.cascade import Ask, AskOutcome, AuditTally, TraceRounds, outcome_of
 from composer_hub.replay.client import ChatRequest, Client, Reply
-from composer_hub.replay.ledger import Busy, CapReached, Ledger, Reserved, Stored
+from composer_hub.replay.ledger import Busy, CapReached, Ledger, Overbilled, Reserved, Stored
 from composer_hub.replay.pools import Lane, Pool
 from composer_hub.replay.prompts import Counted, Prompt, marked
 from composer_hub.replay.purse import Purse
@@ -258,9 +257,13 @@ class Scheduler:
         amount = teacher.price.worst_case(bound, teacher.max_tokens)
         try:
             question = lane.rounds.question(teacher, ask)
-            right = self.ledger.reserve(question, amount, price_stamp=teacher.price.stamp)
+            stamp, names = teacher.price.stamp, self._names(lane)
+            right = self.ledger.reserve(question, amount, price_stamp=stamp, names=names)
         except CapReached as reached:
             self._no_money(lane, reached)
+            return False
+        except Overbilled as error:
+            self._stop(pool, str(error))
             return False
         if isinstance(right, Busy):
             self._put_off(lane, POLL_S)
@@ -269,6 +272,10 @@ class Scheduler:
             self._take_stored(lane, ask, prompt, right)
             return True
         return await self._send(pool, lane, ask, prompt, right)
+
+    def _names(self, lane: Lane) -> set[str]:
+        """Return the names of all teachers that share the endpoint of a lane: the judge may be one of the panel."""
+        return {name for name, pool in self._pools.items() if pool.teacher.route == lane.teacher.route}
 
     async def _send(self, pool: Pool, lane: Lane, ask: Ask, prompt: Prompt, right: Reserved) -> bool:
         chat = paired(prompt.chat)
@@ -306,13 +313,8 @@ class Scheduler:
             prompt_tokens=answer.counted.prompt_tokens or 0,
             cached_tokens=answer.counted.cached_tokens,
         )
-        if answer.cost is not None and answer.cost > right.amount:
-            # The cap relies on the price list, so an endpoint that bills more is not asked again.
-            self._stop(
-                pool,
-                f"billed {show_usd(answer.cost)} for a call that its price list bounds at {show_usd(right.amount)}. "
-                "Give its real price with --price and run again",
-            )
+        if reason := self.ledger.overbilled(self._names(lane), lane.teacher.price.stamp):
+            self._stop(pool, reason)  # now, because the run may have no other question for it
         cost = right.amount if answer.cost is None else answer.cost
         self.progress.spent += cost
         if self._purse:

@@ -22,14 +22,14 @@ import sqlite3
 import time
 import uuid
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from composer_hub import exits
 from composer_hub.money import Budget, TokenPrice, show_usd
-from composer_hub.replay.ledger_file import ADVICE, SCHEMA, VERSION, advice, statements
+from composer_hub.replay.ledger_file import ADVICE, OVERBILLED, SCHEMA, VERSION, advice, statements
 from composer_hub.replay.owners import Owner, is_alive
 
 HEARTBEAT_S = 10.0
@@ -45,6 +45,10 @@ class CapReached(exits.Stopped):
     def __init__(self, message: str, *, later: bool) -> None:
         super().__init__(message)
         self.later = later
+
+
+class Overbilled(exits.Stopped):
+    """The endpoint billed more for an earlier call than the price in force bounds, so the cap cannot rely on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,8 +173,13 @@ class Ledger:
             ) from error
         return Stored(answer, kind, latency, paid, source or "", stamp or "")
 
-    def reserve(self, question: Question, amount: int, *, price_stamp: str = "") -> Stored | Reserved | Busy:
-        """Reserve the worst case of one request; return the reason if it must not be sent."""
+    def reserve(
+        self, question: Question, amount: int, *, price_stamp: str = "", names: Collection[str] = ()
+    ) -> Stored | Reserved | Busy:
+        """Reserve the worst case of one request; return the reason if it must not be sent.
+
+        An endpoint that has overbilled raises; `names` are all that its teachers have, if it has several.
+        """
         if stored := self.lookup(question.key):
             return stored
         with self._explained(), self._write() as db:
@@ -179,6 +188,8 @@ class Ledger:
                 return stored
             if self._asked_by_others(question.key):
                 return Busy()
+            if reason := self.overbilled(names or (question.teacher,), price_stamp):
+                raise Overbilled(reason)
             self._check_cap(amount)
             cursor = db.execute(
                 "INSERT INTO tries (key, owner, state, reserved, price_stamp) VALUES (?, ?, 'reserved', ?, ?)",
@@ -266,6 +277,22 @@ class Ledger:
                     (route, price.stamp, json.dumps(price.as_json())),
                 )
             return None if last is None or last[0] == price.stamp else json.loads(last[1])
+
+    def overbilled(self, names: Collection[str], price_stamp: str) -> str:
+        """Return how teachers billed more for a call than this price bounds, "" if they never did."""
+        with self._explained():
+            rows = self._db.execute(
+                "SELECT q.teacher, t.price_stamp, t.cost, t.reserved FROM tries t JOIN questions q ON q.key = t.key "
+                "WHERE t.state = 'settled' AND t.cost > t.reserved ORDER BY t.id"
+            ).fetchall()
+        for teacher, stamp, cost, bound in rows:
+            # A stamp ends with the digest of its price; the rest is the day on which it was read.
+            if price_stamp and teacher in names and stamp.rpartition(" ")[2] == price_stamp.rpartition(" ")[2]:
+                return (
+                    f"billed {show_usd(cost)} for a call that its price list bounds at {show_usd(bound)}. "
+                    "Give its real price with --price and run again"
+                )
+        return ""
 
     def by_teacher(self) -> list[dict[str, Any]]:
         """Return one row per teacher: questions by state, tokens and nano-dollars."""
@@ -362,6 +389,7 @@ class Ledger:
                 raise LedgerError(
                     f"{self.path} was written by another version of composer_hub. Start a new run in another folder."
                 )
+            db.execute(OVERBILLED)
             db.execute(
                 "INSERT INTO owners VALUES (?, ?, ?, ?, ?, ?)",
                 (*self._owner.identity, self._clock()),

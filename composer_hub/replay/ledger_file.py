@@ -45,6 +45,9 @@ CREATE TRIGGER move AFTER UPDATE OF state, cost ON tries BEGIN
 END;
 """
 
+OVERBILLED = "CREATE INDEX IF NOT EXISTS tries_overbilled ON tries (id) WHERE state = 'settled' AND cost > reserved"
+"""It is nearly always empty, and read before each request."""
+
 
 def statements(script: str) -> Iterator[str]:
     """Split a script into complete statements. A trigger contains semicolons, so SQLite decides."""

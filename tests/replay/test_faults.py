@@ -67,7 +67,7 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
         server.queued.extend(faults)
         before = server.bills["small"].requests
         with Ledger(tmp_path / "ledger.sqlite", cap=CAP) as ledger:
-            lost = ledger.budget().ambiguous
+            start = ledger.budget()
             asked = collect(
                 [trace_of(num_steps)], teachers_at(url, ["small"], **options), ledger, ONE, compare=compare,
                 clock=FastClock().clock, rng=random.Random(0), environ={},
@@ -79,10 +79,10 @@ def ask(tmp_path: Path) -> Iterator[Ask]:
                 stopped = str(error)
             money = ledger.budget()
             assert money == ledger.audit()
-            assert "overbill" in faults or money.committed <= CAP
+            assert "overbill" in faults or money.committed <= max(CAP, start.committed)
             assert 0 <= server.billed - money.settled <= money.ambiguous
             requests = server.bills["small"].requests - before
-            return PlayedRun(votes, money, server, requests, money.ambiguous - lost, stopped)
+            return PlayedRun(votes, money, server, requests, money.ambiguous - start.ambiguous, stopped)
 
     with serving(server) as url:
         yield functools.partial(play, url)
@@ -164,6 +164,9 @@ def test_an_endpoint_that_bills_more_than_its_list_is_not_asked_again(ask: Ask) 
     assert "billed" in outcome.stopped
     assert outcome.requests == 1
     assert outcome.money.settled == outcome.server.billed
+    again = ask()
+    assert ("billed" in again.stopped, again.requests) == (True, 0)
+    assert "billed" not in ask(price="2/2").stopped
 
 
 def test_a_teacher_that_vanishes_midway_is_stopped_after_ten_failures(ask: Ask) -> None:

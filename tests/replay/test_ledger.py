@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from composer_hub import exits
 from composer_hub.money import NANO
-from composer_hub.replay.ledger import Busy, CapReached, Ledger, LedgerError, Question, Reserved, Stored
+from composer_hub.replay.ledger import Busy, CapReached, Ledger, LedgerError, Overbilled, Question, Reserved, Stored
 from composer_hub.replay.owners import Owner
 from composer_hub.replay.prices import per_million
 from tests.quick import cases
@@ -160,6 +160,28 @@ def test_planned_questions_are_counted_until_they_are_asked(path: Path) -> None:
         reserve(ledger, "a", 10)
         (row,) = ledger.by_teacher()
         assert (row["teacher"], row["planned"], row["reserved"]) == ("small", 1, 1)
+
+
+@pytest.mark.parametrize("way", ["settled", "failed", "resolved"])
+def test_an_endpoint_that_overbilled_is_not_asked_by_later_runs_until_its_price_changes(path: Path, way: str) -> None:
+    stamp, day_after, other_price = "given 2026-01-01 aa", "given 2026-01-02 aa", "given 2026-01-02 bb"
+    with Ledger(path, cap=1000) as ledger:
+        first = ledger.reserve(question("a"), 10, price_stamp=stamp)
+        assert isinstance(first, Reserved)
+        if way == "settled":
+            ledger.settle(first.try_id, b"{}", cost=11, cost_source="usage")
+        else:
+            ledger.fail(first.try_id, "dropped", cost=11 if way == "failed" else None)
+            ledger.resolve(first.try_id, 11, source="provider")
+    with Ledger(path) as ledger:
+        with pytest.raises(Overbilled, match="billed"):
+            ledger.reserve(question("b"), 10, price_stamp=day_after)
+        with pytest.raises(Overbilled):
+            ledger.reserve(question("c", "judge"), 10, price_stamp=day_after, names={"judge", "small"})
+        assert isinstance(ledger.reserve(question("d", "other"), 10, price_stamp=day_after), Reserved)
+        assert isinstance(ledger.reserve(question("b"), 10, price_stamp=other_price), Reserved)
+        if way == "settled":
+            assert isinstance(ledger.reserve(question("a"), 10, price_stamp=day_after), Stored)
 
 
 def test_a_changed_price_is_reported_once(path: Path) -> None:
