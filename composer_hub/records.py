@@ -12,6 +12,7 @@ import functools
 import hashlib
 import itertools
 import json
+import math
 import re
 import types
 import typing
@@ -435,6 +436,12 @@ def from_row(cls: type[R], row: Mapping[str, Any]) -> R:
     return cls(**known)
 
 
+def misfits(record: Any) -> list[str]:
+    """Return the names of the fields of a record whose values have another type than their annotation names."""
+    hints = _hints(type(record))
+    return [name for name, hint in hints.items() if not _fits(hint, getattr(record, name))]
+
+
 def features_of(cls: type) -> Features:
     """Return the `datasets.Features` of a record class, one column per field."""
     from datasets import Features
@@ -461,11 +468,28 @@ def _typed(hint: Any, value: Any) -> Any:
     if hint is Message:
         return Message.from_chat(value)
     if typing.get_origin(hint) is tuple:
+        if isinstance(value, str | Mapping):
+            raise TypeError("a list is expected")
         item = typing.get_args(hint)[0]
         return tuple(_typed(item, one) for one in value)
     if dataclasses.is_dataclass(hint) and isinstance(hint, type):
+        if not isinstance(value, Mapping):
+            raise TypeError("an object is expected")
         return from_row(hint, value)
     return value
+
+
+def _fits(hint: Any, value: Any) -> bool:
+    inner = _without_none(hint)
+    if value is None:
+        return inner is not hint
+    if typing.get_origin(inner) is tuple:
+        return isinstance(value, tuple) and all(_fits(typing.get_args(inner)[0], one) for one in value)
+    if dataclasses.is_dataclass(inner):
+        return type(value) is inner and not misfits(value)
+    if inner is float:
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is (dict if inner == JsonObject else inner)
 
 
 def _feature(hint: Any) -> Any:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.actions.forms import LEVELS, NormalForm, close, groups, part_of, same, same_aim
-from composer_hub.records import JsonObject, from_row
+from composer_hub.records import JsonObject, from_row, misfits
 
 POLL_FILE = "poll.json"
 
@@ -139,10 +139,13 @@ class Poll:
         path = folder / POLL_FILE
         try:
             row = json.loads(path.read_text(encoding="utf-8"))
-            return from_row(cls, {**row, "policy": dataclasses.asdict(Policy(**row["policy"]))})
+            poll = from_row(cls, {**row, "policy": dataclasses.asdict(Policy(**row["policy"]))})
+            if not (wrong := misfits(poll)):
+                return poll
+            problem = f"cannot be read (it has other values than a run writes: {', '.join(wrong)})"
         except FileNotFoundError:
             problem = "is missing"
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             problem = f"cannot be read ({error})"
         raise PolicyError(
             f"{path} {problem}, so it is unknown which policy the votes can answer. Run the same `composer-hub replay "

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.money import cap_of, show_usd, to_usd
-from composer_hub.pairs.policy import POLL_FILE, Poll
+from composer_hub.pairs.policy import PolicyError, Poll
 from composer_hub.pairs.votes import VOTES_FILE
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import TraceRounds, outcome_of
@@ -70,7 +71,10 @@ def prepare(
     traces: Iterable[Trace], teachers: Sequence[Teacher], options: ReplayOptions, folder: Path | None = None
 ) -> tuple[Poll | None, ReplayPlan]:
     """Return the poll of earlier runs in a folder, and the plan of the next run with all that is known."""
-    before = Poll.read(folder) if folder and (folder / POLL_FILE).is_file() else None
+    before = None
+    if folder:
+        with contextlib.suppress(PolicyError):  # missing or damaged: the run writes another
+            before = Poll.read(folder)
     if before and before.counts and options.max_usd_per_pair is None:
         # A run keeps its limit, so that the same command again asks nothing new.
         options = dataclasses.replace(options, max_usd_per_pair=before.max_usd_per_pair)

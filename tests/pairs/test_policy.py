@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from composer_hub.cli.main import main
 from composer_hub.hub import Card, FolderDestination, Table, load, publish
 from composer_hub.money import NANO
 from composer_hub.pairs.consensus import build_pairs
-from composer_hub.pairs.policy import Policy, PolicyError, Poll
+from composer_hub.pairs.policy import PanelTeacher, Policy, PolicyError, Poll, PollCounts
 from composer_hub.pairs.rows import ASIDE
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
 from composer_hub.replay.collect import collect
@@ -140,11 +141,24 @@ def test_a_poll_is_read_back_as_it_was_written_and_a_missing_one_names_the_comma
     poll = Poll("cascade", TEACHERS, ASKED)
     poll.write(tmp_path)
     assert Poll.read(tmp_path) == poll
-    (tmp_path / "poll.json").write_text("{}")
-    with pytest.raises(PolicyError, match="cannot be read"):
-        Poll.read(tmp_path)
     with pytest.raises(PolicyError, match=r"poll.json is missing.*replay run"):
         Poll.read(tmp_path / "elsewhere")
+
+
+def test_a_poll_with_a_value_of_another_type_cannot_be_read(tmp_path: Path) -> None:
+    teacher = PanelTeacher("a", "a", "f", "host", "", True, 1.0, None, 2.0, "stamp", "id")
+    whole = Poll("cascade", TEACHERS, ASKED, panel=(teacher,), counts=PollCounts(), judge=teacher)
+    row = json.loads(json.dumps(dataclasses.asdict(whole)))
+    texts = ["", "[]", "null", "{}", "5", "[" * 100_000, json.dumps(row)[:-20]]
+    for name in row:
+        texts += [json.dumps({**row, name: value}) for value in (True, "x", [[5]], [{}])]
+        if isinstance(row[name], dict):
+            texts += [json.dumps({**row, name: {**row[name], inner: [[]]}}) for inner in row[name]]
+    texts.remove(json.dumps({**row, "order": "x"}))  # an order like any other
+    for text in texts:
+        (tmp_path / "poll.json").write_text(text)
+        with pytest.raises(PolicyError, match=r"cannot be read.*replay run"):
+            Poll.read(tmp_path)
 
 
 @pytest.mark.parametrize("num_votes", range(2, 9))

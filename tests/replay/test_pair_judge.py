@@ -11,6 +11,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.money import NANO
 from composer_hub.pairs import RecordedVotes, make
+from composer_hub.pairs.policy import POLL_FILE
 from composer_hub.pairs.same_effect import JUDGED, question, sides
 from composer_hub.records import Message, ToolCall, Trace, Vote
 from composer_hub.replay.collect import collect
@@ -92,6 +93,18 @@ def test_pairs_follow_the_judge_of_the_last_run_and_no_earlier_one(
     judged = [vote for vote in votes.of(trace.trace_id) if vote.status == JUDGED]
     assert len(judged) == len([row for row in votes.rows() if row["status"] == JUDGED]) == 6 * bool(changes)
     assert len(list(votes.lines(trace.trace_id))) == len(votes.of(trace.trace_id))
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", '{"order": 5}'])
+def test_the_same_command_replaces_a_damaged_poll(tmp_path: Path, text: str) -> None:
+    trace = trace_of(9)
+    with serving(server_for(trace)) as url:
+        panel, options = judged_by(url)
+        paid = run([trace], panel, tmp_path, options, max_usd=1, environ={}).budget
+        poll = (tmp_path / POLL_FILE).read_text()
+        (tmp_path / POLL_FILE).write_text(text)
+        assert run([trace], panel, tmp_path, options, max_usd=1, environ={}).budget == paid
+    assert (tmp_path / POLL_FILE).read_text() == poll
 
 
 def test_without_a_judge_pairs_say_that_they_were_not_judged(tmp_path: Path) -> None:
