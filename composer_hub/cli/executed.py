@@ -20,7 +20,7 @@ from composer_hub.records import Execution, Pair
 @click.option("--traces", "traces_ref", metavar="REPO@REV", help="Rollouts (default: those that the pairs came from).")
 @click.option("--apply", is_flag=True, help="Also swap and remove pairs as the tests say.")
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
-@click.option("--workers", default=2, show_default=True, help="Traces at the same time.")
+@click.option("--workers", default=2, type=click.IntRange(1), show_default=True, help="Traces at the same time.")
 @publish_options("pairs", repo_required=False)
 @format_option
 def execute(

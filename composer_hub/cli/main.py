@@ -13,6 +13,7 @@ import click
 
 from composer_hub import __version__, exits
 from composer_hub.cli import signals
+from composer_hub.cli.numbers import bounded
 from composer_hub.local_hub.characters import visible
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.output import FORMATS, Output
@@ -56,7 +57,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, attribute = self.lazy[cmd_name][0].split(":")
-        return getattr(importlib.import_module(module), attribute)
+        return bounded(getattr(importlib.import_module(module), attribute))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:

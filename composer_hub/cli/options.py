@@ -143,5 +143,7 @@ def publish_options(kind: str, *, repo_required: bool = True) -> Callable[..., A
         click.option("--bump", type=click.Choice(["major", "minor", "patch"]), help="Smallest step of the version."),
         click.option("--public", is_flag=True, help="Let everyone read it; repositories are private otherwise."),
         click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
-        click.option("--shard-mb", default=250, show_default=True, help="Largest size of a data file, in MB of rows."),
+        click.option(
+            "--shard-mb", type=click.IntRange(1), default=250, show_default=True, help="Largest data file, in MB."
+        ),
     )

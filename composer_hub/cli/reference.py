@@ -17,9 +17,13 @@ from composer_hub.output import Output
     "--model", required=True, metavar="REPO@REV|FOLDER", help="The reference: the model that training starts from."
 )
 @click.option(
-    "--max-tokens", default=4096, show_default=True, help="Longest pair, in tokens; longer prompts are cut to a window."
+    "--max-tokens",
+    default=4096,
+    type=click.IntRange(1),
+    show_default=True,
+    help="Longest pair, in tokens; longer prompts are cut to a window.",
 )
-@click.option("--batch-size", default=4, show_default=True, help="Pairs per forward pass.")
+@click.option("--batch-size", default=4, type=click.IntRange(1), show_default=True, help="Pairs per forward pass.")
 @click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, …")
 @publish_options("pairs")
 @format_option

@@ -18,8 +18,10 @@ from composer_hub.tasks.harbor import write_harbor
 
 @click.command(short_help="Serve tasks to OpenEnv clients.")
 @click.argument("ref", metavar="OWNER/NAME[@VERSION]")
-@click.option("--port", default=8000, show_default=True, help="Port (0: a free one).")
-@click.option("--max-sessions", default=16, show_default=True, help="Episodes at the same time.")
+@click.option("--port", default=8000, type=click.IntRange(0, 65535), show_default=True, help="Port (0: a free one).")
+@click.option(
+    "--max-sessions", default=16, type=click.IntRange(1), show_default=True, help="Episodes at the same time."
+)
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
 @from_option
 @format_option

@@ -36,14 +36,20 @@ tasks.add_command(harbor)
 @click.option("--suite-seconds", default=10.0, show_default=True, help="Use the fastest tests of a slower suite.")
 @click.option("--recheck-every", default=20, show_default=True, help="Check every k-th task again in full (0: none).")
 @click.option("--oracle/--no-oracle", "with_oracle", default=True, help="Also make hidden oracles, in NAME-oracle.")
-@click.option("--test-share", default=0.1, show_default=True, help="Share of the packages in the split `test`.")
+@click.option(
+    "--test-share",
+    default=0.1,
+    type=click.FloatRange(0, 1),
+    show_default=True,
+    help="Share of the packages in the split `test`.",
+)
 @click.option("--without", multiple=True, metavar="PATTERN", help="Test files or ids to leave out.")
 @click.option("--with", "requirements", multiple=True, metavar="REQ", help="Requirement that the tests also need.")
 @click.option("--revisions", default="HEAD", show_default=True, help="Commits to replay, as git names them.")
 @click.option("--max-commits", default=200, show_default=True, help="Commits to look at, the newest first.")
 @click.option("--hide-tests", is_flag=True, help="Hide the tests of replayed commits from the agent.")
 @click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
-@click.option("--workers", default=2, show_default=True, help="Test runs at the same time.")
+@click.option("--workers", default=2, type=click.IntRange(1), show_default=True, help="Test runs at the same time.")
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
 @sharding_options
 @publish_options("tasks")

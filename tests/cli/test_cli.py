@@ -14,6 +14,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
+from composer_hub import exits
 from composer_hub.cli.main import COMMANDS, main, root
 from tests.cli.conftest import Command
 from tests.hidden import HIDDEN, hidden_in
@@ -35,7 +36,8 @@ def test_help_names_every_command_and_imports_no_stage() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(name in run.stdout for name in COMMANDS)
     assert set(run.stderr.split()) == {
-        "composer_hub.cli", "composer_hub.cli.main", "composer_hub.cli.signals", "composer_hub.exits",
+        "composer_hub.cli", "composer_hub.cli.main", "composer_hub.cli.numbers", "composer_hub.cli.signals",
+        "composer_hub.exits",
         "composer_hub.local_hub", "composer_hub.local_hub.characters", "composer_hub.local_hub.errors",
         "composer_hub.output",
     }  # fmt: skip
@@ -71,6 +73,28 @@ def test_to_always_names_a_destination(name: str) -> None:
             assert isinstance(option, click.Option)
             assert option.default == "local"
             assert option.metavar == "local|hub|FOLDER" or option.type.choices == ("local", "hub")  # type: ignore[attr-defined]
+
+
+NUMBERS = [
+    (name, param.opts[0], param.type)
+    for name, command in ALL.items()
+    for param in command.params
+    if isinstance(param.type, (click.types.IntParamType, click.types.FloatParamType))
+]
+
+
+@pytest.mark.parametrize(("name", "option", "kind"), NUMBERS, ids=[f"{name} {option}" for name, option, _ in NUMBERS])
+def test_a_number_of_an_option_is_finite_and_not_negative(name: str, option: str, kind: click.ParamType) -> None:
+    for value in ("nan", "inf", "-inf", "-1", "-5"):
+        with pytest.raises(click.BadParameter):
+            kind.convert(value, None, None)
+
+
+@pytest.mark.parametrize("line", ["replay plan --audit nan", "tasks make --max-commits -5", "ingest --shard-mb -5"])
+def test_a_number_out_of_range_is_a_usage_error(line: str) -> None:
+    result = CliRunner().invoke(root, line.split())
+    assert result.exit_code == exits.USAGE
+    assert "Invalid value for" in result.output
 
 
 @pytest.mark.parametrize("name", COMMANDS)

@@ -135,7 +135,8 @@ def test_the_file_of_teachers_init_gives_a_plan_without_keys_and_network(
 
 @pytest.mark.parametrize(("options", "code", "sign"), [
     (["--max-usd", "0.0001"], exits.USAGE, "smallest lane"),
-    (["--max-usd", "-1"], exits.USAGE, "not an amount"),
+    (["--max-usd", "1e30"], exits.USAGE, "not an amount"),
+    (["--max-usd", "-1"], exits.USAGE, "Invalid value for '--max-usd'"),
     ([], exits.USAGE, "--max-usd"),
     (["--max-usd", "1", "--price", "other=1/2"], exits.USAGE, "No teacher is called"),
     (["--max-usd", "1", "--teachers", ""], exits.USAGE, "No teachers"),
