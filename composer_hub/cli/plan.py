@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -64,6 +65,15 @@ def plan(
         _show(out, forecast)
 
 
+def check_panel(teachers: list[Teacher], options: ReplayOptions) -> None:
+    """Refuse to pay for answers of so few teachers that no step can give a pair."""
+    if (needed := options.agreement.min_agree) > len(teachers):
+        raise exits.UsageError(
+            f"No step can give a pair: {needed} teachers must agree, but only {len(teachers)} will be asked. "
+            "Name more teachers, or choose a smaller --min-agree."
+        )
+
+
 def buy_pilot(
     out: Output,
     traces: TraceSource,
@@ -79,6 +89,7 @@ def buy_pilot(
     """Buy the answers to a few steps; print them, their price and the plan of the rest."""
     from composer_hub import replay
 
+    check_panel(teachers, options)
     with out.progress("asking") as bar:
         made = replay.pilot(
             traces, teachers, folder, options, max_usd=max_usd, num_steps=num_steps,
@@ -91,7 +102,8 @@ def buy_pilot(
         out.text("")
         _show(out, made.forecast)
         out.note(
-            f"The pilot cost {show_usd(made.budget.settled)}. To buy the rest: composer-hub replay run … --run {folder}"
+            f"The pilot cost {show_usd(made.cost)}. "
+            f"To buy the rest: composer-hub replay run … --run {shlex.quote(str(folder))}"
         )
     if made.stopped:
         raise made.stopped

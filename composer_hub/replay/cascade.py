@@ -231,11 +231,18 @@ class TraceRounds:
         self._states = {state.step.step_id: state for state in self._all.values() if state.in_full}
 
     def questions(self) -> Iterator[tuple[Teacher, Ask, Question]]:
-        """Yield the first question of every teacher about every step that is kept, whatever the order."""
+        """Yield the first question of every teacher about every step that is kept, whatever the order.
+
+        Those to the judge follow from the outcomes that the caller has recorded.
+        """
+        judge = self.options.judge
         for state in self._states.values():
             for teacher in state.eligible:
                 ask = Ask(state.step)
                 yield teacher, ask, self.question(teacher, ask)
+            for _ in BOTH_ORDERS if judge else ():
+                if judge and (about := self._about_pair(state)):
+                    yield judge, about, self.question(judge, about)
 
     def question(self, teacher: Teacher, ask: Ask) -> Question:
         """Return a question as the ledger knows it."""

@@ -127,9 +127,9 @@ def _learned(rounds: Iterable[TraceRounds], ledger: Ledger) -> Facts:
             outcome = outcome_of(stored, teacher, one.known_tools)
             one.record(teacher.name, ask, outcome)
             if outcome.answer and outcome.answer.counted.prompt_tokens:
-                prompt = one.prompts.of(ask.step)
+                prompt = one.prompt_of(ask)
                 habits = facts.habits.setdefault(teacher.name, Habits())
-                habits.add(outcome.answer, teacher, prompt, before.get(teacher.name))
+                habits.add(outcome.answer, teacher, prompt, None if ask.judged else before.get(teacher.name))
                 before[teacher.name] = Counted(prompt.positions, outcome.answer.counted.prompt_tokens)
         facts.lines += one.tally().full
     return facts

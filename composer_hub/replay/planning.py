@@ -92,6 +92,7 @@ class JudgeShare:
 
     teacher: Teacher
     habits: Habits
+    spent: int = 0  # for the pilot
     num_steps: int = 0  # about which it may be asked
     prompt_tokens: int = 0  # of a question about each of them
 
@@ -117,7 +118,7 @@ class JudgeShare:
             "worst_usd": to_usd(worst),
             "uncached_usd": to_usd(worst),
             "in_order_usd": to_usd(worst),
-            "pilot_usd": 0.0,
+            "pilot_usd": to_usd(self.spent),
             "expected_usd": None if num_pairs is None else to_usd(self.expected(num_pairs)),
             "price_stamp": price.stamp,
         }
@@ -432,7 +433,7 @@ def plan(
         spent = known.spent.get(teacher.name, 0)
         result.teachers.append(TeacherShare(teacher, habits, spent, answer=round(answer / 1000)))
     if judge := result.options.judge:
-        result.judge = JudgeShare(judge, known.of(judge.name))
+        result.judge = JudgeShare(judge, known.of(judge.name), known.spent.get(judge.name, 0))
     for trace in traces:
         result.num_traces += 1
         result.num_steps += len(trace.steps)

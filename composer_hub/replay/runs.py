@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import math
 import os
+import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,11 +88,17 @@ class Pilot:
     forecast: Forecast
     stopped: exits.Stopped | None
 
+    @property
+    def cost(self) -> int:
+        """Return the nano-dollars of its answers, whenever they were bought."""
+        return round(sum(row["pilot_usd"] for row in self.forecast.teachers) * NANO)
+
     def as_row(self) -> dict[str, Any]:
         """Return the figures that a command prints."""
         return {
             "run": str(self.folder),
             "answers": self.answers,
+            "pilot_usd": to_usd(self.cost),
             **self.budget.as_row(),
             **self.forecast.as_row(),
         }
@@ -116,6 +123,8 @@ def run(
     read more than once (a list, a `TraceFile`, `PublishedTraces`).
     """
     options, folder = options or ReplayOptions(), Path(folder)
+    if options.max_usd_per_pair is not None and options.order != AUTO:
+        raise exits.UsageError(f"--max-usd-per-pair belongs to --order auto, not to {options.order}: leave one out.")
     with _opened(traces, teachers, folder, options, max_usd, change_cap, buy_again, environ, on_note) as begun:
         before, planned, ledger = begun
         for note in (*planned.panel_notes(), order_note(planned)):
@@ -356,7 +365,9 @@ def status(folder: str | Path) -> tuple[list[dict[str, Any]], Budget]:
     """Return one row per teacher (questions by state, tokens, dollars) and the budget of a run folder."""
     path = Path(folder) / LEDGER_FILE
     if not path.exists():
-        raise exits.NothingToDo(f"{folder} has no run yet. Start one with: composer-hub replay run … --run {folder}")
+        raise exits.NothingToDo(
+            f"{folder} has no run yet. Start one with: composer-hub replay run … --run {shlex.quote(str(folder))}"
+        )
     with Ledger(path) as ledger:
         rows, budget = ledger.by_teacher(), ledger.budget()
     for row in rows:

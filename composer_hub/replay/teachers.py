@@ -8,7 +8,6 @@ forbid training is refused until the user accepts them. Keys are read when a cli
 from __future__ import annotations
 
 import dataclasses
-import functools
 import ipaddress
 import json
 import os
@@ -144,6 +143,8 @@ def find_teachers(
     specs = read_file(file) if file else parse_names(addresses if isinstance(addresses, str) else ",".join(addresses))
     if max_tokens:
         specs = [{**spec, "max_tokens": max_tokens} for spec in specs]
+    if "," in judge:
+        raise TeacherError(f"--judge takes one teacher, not {judge}.")
     if judge:
         specs = [*specs, {"at": judge, "name": JUDGE}]
     given = prices.parse_given(given_prices, today=date.today().isoformat())
@@ -319,7 +320,10 @@ def _in_range(name: str, value: Any) -> bool:
 def _is_json(value: Mapping[str, Any]) -> bool:
     try:
         # The lists around it keep what is nearly too deep from failing later, inside a request.
-        json.dumps(functools.reduce(lambda inner, _: [inner], range(200), value))
+        wrapped: Any = value
+        for _ in range(200):
+            wrapped = [wrapped]
+        json.dumps(wrapped)
         return bool(json.loads(json.dumps(value, ensure_ascii=False, allow_nan=False).encode()) == value)
     except (ValueError, TypeError, RecursionError):
         return False
@@ -340,7 +344,7 @@ def _complete(
     if offer.get("supports_tools") is False:
         raise TeacherError(f"Teacher {teacher.name}: {teacher.server} serves it without tools, which replay needs.")
     family = str(spec.get("family") or entry.get("family") or teacher.family)
-    lengths = (one.get("context_length") for one in (spec, offer, entry))
+    lengths: Iterator[Any] = (one.get("context_length") for one in (spec, offer, entry))
     allowed = terms.terms_of(teacher.model, family, entry, own_endpoint=teacher.is_loopback)
     if not (teacher.unlisted and allowed.trainable is None):  # the list may say it
         terms.check(teacher.name, allowed, accepted)

@@ -7,6 +7,7 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -151,7 +152,7 @@ def test_a_poll_with_a_value_of_another_type_cannot_be_read(tmp_path: Path) -> N
     row = json.loads(json.dumps(dataclasses.asdict(whole)))
     texts = ["", "[]", "null", "{}", "5", "[" * 100_000, json.dumps(row)[:-20]]
     for name in row:
-        texts += [json.dumps({**row, name: value}) for value in (True, "x", [[5]], [{}])]
+        texts += [json.dumps({**row, name: value}) for value in list[Any]([True, "x", [[5]], [{}]])]
         if isinstance(row[name], dict):
             texts += [json.dumps({**row, name: {**row[name], inner: [[]]}}) for inner in row[name]]
     texts.remove(json.dumps({**row, "order": "x"}))  # an order like any other

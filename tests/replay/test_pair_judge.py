@@ -145,6 +145,9 @@ def test_a_pilot_asks_the_judge_as_the_run_would(tmp_path: Path) -> None:
         rows = {row["teacher"]: row for row in status(tmp_path)[0]}
         assert rows["judge"]["settled"] == 2 * NUM_PAIRS
         assert all(set(row["answers"]) == set(NAMES) for row in made.answers)
+        planned = {row["teacher"]: row["pilot_usd"] for row in made.forecast.teachers}
+        assert 0 < planned["judge"] == pytest.approx(rows["judge"]["spent_usd"])
+        assert made.cost == made.budget.settled
         run([trace], panel, tmp_path, options, max_usd=1, environ={})
         again = {row["teacher"]: row for row in status(tmp_path)[0]}
     assert again["judge"] == rows["judge"]

@@ -77,6 +77,8 @@ def test_after_a_pilot_the_bill_and_the_pairs_are_in_the_planned_range_and_no_an
         server.cool_down()
         summary = run(traces, teachers, tmp_path / "run", options, max_usd=100, environ={})
         again = forecast(traces, teachers, options, max_usd=100, folder=tmp_path / "run")
+        same = pilot(traces, teachers, tmp_path / "run", options, max_usd=100, environ={})
+    assert same.cost == made.cost == paid < same.budget.settled
     assert summary.budget.settled == server.billed
     assert {times for bill in server.bills.values() for times in bill.keys.values()} <= {1, 2}  # 2: asked twice
     assert planned["expected_usd"] * NANO == pytest.approx(server.billed, rel=0.2)
