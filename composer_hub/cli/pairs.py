@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +105,7 @@ def build(
         policy = dataclasses.replace(votes.poll.policy if votes.poll else Policy(), **policy_changes)
         made = make(source, votes, dataclasses.replace(options, policy=policy), sharding=sharding)
         missing = plural(len(votes.unused), "trace")
-        advice = f"`composer-hub replay status --run {folder}` shows who was asked."
+        advice = f"`composer-hub replay status --run {shlex.quote(str(folder))}` shows who was asked."
         notes += [f"Left out: votes of {missing} missing from {source.repo} {source.tag}."] if votes.unused else []
     else:
         if folder or sharding or policy_changes:

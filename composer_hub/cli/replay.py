@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from composer_hub.cli.main import format_option
-from composer_hub.cli.plan import FOLDER, buy_pilot, pilot_options, plan, shown
+from composer_hub.cli.plan import FOLDER, buy_pilot, check_panel, pilot_options, plan, shown
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
 from composer_hub.money import show_usd
 from composer_hub.output import Output
@@ -60,6 +61,7 @@ def run(
         buy_pilot(out, traces, teachers, options, folder, max_usd, pilot_steps,
                   change_cap=change_cap, buy_again=buy_again)  # fmt: skip
         return
+    check_panel(teachers, options)
     notes = list[str]()  # also part of the JSON output
 
     def take(note: str) -> None:
@@ -75,7 +77,7 @@ def run(
     if summary.stopped:
         raise summary.stopped
     if traces.arguments:
-        out.note(f"Next: composer-hub pairs build {traces.arguments} --run {folder} --repo ME/PAIRS")
+        out.note(f"Next: composer-hub pairs build {traces.arguments} --run {shlex.quote(str(folder))} --repo ME/PAIRS")
 
 
 @replay.command(short_help="Print questions and money of a run.")

@@ -81,6 +81,8 @@ def teacher_options(command: Command | None = None, *, planning: bool = False) -
     ) -> Any:
         from composer_hub.replay import find_teachers
 
+        if judge and click.get_current_context().params.get("no_judge"):
+            raise exits.UsageError("--judge names a judge and --no-judge asks none: leave one out.")
         panel = find_teachers(
             teachers, file=teachers_file, given_prices=price, accepted=accept_terms,
             max_tokens=max_tokens, planning=planning, judge=judge,

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -149,7 +150,7 @@ class Poll:
             problem = f"cannot be read ({error})"
         raise PolicyError(
             f"{path} {problem}, so it is unknown which policy the votes can answer. Run the same `composer-hub replay "
-            f"run` with --run {folder} again: it writes the file, and no answer is paid for twice."
+            f"run` with --run {shlex.quote(str(folder))} again: it writes the file, and no answer is paid for twice."
         )
 
     def check(self, policy: Policy) -> None:

@@ -7,6 +7,7 @@ two processes, and those of a teacher that a later run leaves out are kept.
 from __future__ import annotations
 
 import contextlib
+import shlex
 import sqlite3
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
@@ -87,7 +88,9 @@ class RecordedVotes:
     def __init__(self, folder: str | Path) -> None:
         self.path = Path(folder) / VOTES_FILE
         if not self.path.is_file():
-            raise VotesError(f"{self.path} is missing: run `composer-hub replay run` with --run {folder} first.")
+            raise VotesError(
+                f"{self.path} is missing: run `composer-hub replay run` with --run {shlex.quote(str(folder))} first."
+            )
         self.poll: Poll | None = Poll.read(self.path.parent)
         self._judge = self.poll.judge.identity if self.poll.judge else ""
         self._db = _opened(self.path)

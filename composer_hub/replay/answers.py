@@ -204,10 +204,12 @@ def usage_of(response: Mapping[str, Any]) -> Usage:
     details = details if isinstance(details, Mapping) else {}
     cached = [details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("cache_read_input_tokens")]
     written = [details.get("cache_write_tokens"), usage.get("cache_creation_input_tokens")]
+    prompt = _count(usage.get("prompt_tokens"))
+    num_cached = next((c for c in map(_count, cached) if c), 0)
     return Usage(
-        _count(usage.get("prompt_tokens")),
+        prompt,
         _count(usage.get("completion_tokens")),
-        next((c for c in map(_count, cached) if c), 0),
+        num_cached if prompt is None else min(num_cached, prompt),
         next((c for c in map(_count, written) if c), 0),
     )
 

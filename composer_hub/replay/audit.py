@@ -7,6 +7,7 @@ remains can be settled by what the key has spent since the run began, but only i
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -63,7 +64,9 @@ def audit(
     panel, judge = appointed(teachers)
     path = Path(folder) / "ledger.sqlite"
     if not path.exists():
-        raise exits.NothingToDo(f"{folder} has no run yet. Start one with: composer-hub replay run … --run {folder}")
+        raise exits.NothingToDo(
+            f"{folder} has no run yet. Start one with: composer-hub replay run … --run {shlex.quote(str(folder))}"
+        )
     with Ledger(path) as ledger:
         return [
             _audit(ledger, base_url, group, own_key, environ, get or fetch)

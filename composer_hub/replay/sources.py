@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -44,7 +45,7 @@ class PublishedTraces:
     @property
     def arguments(self) -> str:
         """Return the arguments by which a publishing command finds these traces."""
-        to = "" if self.origin == "local" else f" --to {self.origin}"
+        to = "" if self.origin == "local" else f" --to {shlex.quote(self.origin)}"
         return f"{self.version.repo}@{self.version.tag or self.version.revision}{to}"
 
     def __iter__(self) -> Iterator[Trace]:

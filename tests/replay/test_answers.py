@@ -117,3 +117,13 @@ def test_bottomless_json_is_refused() -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- orjson and json word it differently
         parse(b"[" * 100_000)
     assert parse(json.dumps({"a": 1}).encode()) == {"a": 1}
+
+
+@pytest.mark.parametrize("usage", [
+    {"prompt_tokens_details": {"cached_tokens": 900}},
+    {"prompt_cache_hit_tokens": 900},
+    {"cache_read_input_tokens": 900},
+])  # fmt: skip
+def test_no_more_tokens_are_cached_than_the_prompt_has(usage: dict[str, Any]) -> None:
+    answer = read(response(usage={"prompt_tokens": 10, "completion_tokens": 1, **usage}), TEACHER, {"bash"})
+    assert answer.counted.cached_tokens == 10

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 
-from composer_hub import exits
+from composer_hub import exits, replay
 from composer_hub.cli.main import main
 from composer_hub.pairs import RecordedVotes
+from composer_hub.pairs.policy import Poll
 from composer_hub.pairs.rows import ASIDE
 from composer_hub.pairs.votes import VOTES_FILE, VotesError
 from composer_hub.records import Vote, to_row
@@ -140,6 +142,11 @@ def test_the_file_of_teachers_init_gives_a_plan_without_keys_and_network(
     ([], exits.USAGE, "--max-usd"),
     (["--max-usd", "1", "--price", "other=1/2"], exits.USAGE, "No teacher is called"),
     (["--max-usd", "1", "--teachers", ""], exits.USAGE, "No teachers"),
+    (["--max-usd", "1", "--min-agree", "9"], exits.USAGE, "No step can give a pair: 9 teachers must agree"),
+    (["--max-usd", "1", "--min-agree", "4", "--pilot"], exits.USAGE, "No step can give a pair: 4 teachers must agree"),
+    (["--max-usd", "1", "--order", "all", "--max-usd-per-pair", "1"], exits.USAGE, "--max-usd-per-pair belongs to"),
+    (["--max-usd", "1", "--judge", "http://127.0.0.1:1/v1#a,b"], exits.USAGE, "--judge takes one teacher"),
+    (["--max-usd", "1", "--judge", "http://127.0.0.1:1/v1#a", "--no-judge"], exits.USAGE, "leave one out"),
 ])  # fmt: skip
 def test_a_run_that_cannot_start_names_the_reason(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str],
@@ -149,6 +156,16 @@ def test_a_run_that_cannot_start_names_the_reason(
     assert call("replay", "run", *common, *options) == code
     assert sign in capsys.readouterr().err
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("ask", [replay.status, RecordedVotes, Poll.read])
+def test_a_command_in_a_message_can_be_pasted_whatever_the_folder_is_called(
+    ask: Callable[[Path], object], tmp_path: Path
+) -> None:
+    folder = tmp_path / "-x y's"
+    with pytest.raises(exits.ComposerError) as caught:
+        ask(folder)
+    assert f"--run {shlex.quote(str(folder))}" in str(caught.value)
 
 
 @pytest.mark.parametrize(("option", "new"), [("--to", "--from"), ("--policy", "--order")])
@@ -207,8 +224,8 @@ def test_teachers_are_listed_with_price_and_terms(
 def test_a_changed_price_is_announced(
     server: tuple[TeacherServer, str], traces: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = server[1].split(",")[0]
-    common = ["--traces-file", traces, "--teachers", name, "--max-tokens", 302, "--max-usd", 1, "--run", tmp_path / "r"]
+    run = ["--max-usd", 1, "--run", tmp_path / "r"]
+    common = ["--traces-file", traces, "--teachers", server[1], "--max-tokens", 302, *run]
     assert call("replay", "run", *common, "--format", "json") == exits.DONE
     assert call("replay", "run", *common, "--price", "small=0.3/0.5", "--format", "json") == exits.DONE
     assert "input 0.15 to 0.3" in capsys.readouterr().err
