@@ -272,13 +272,13 @@ _Rows = tuple[list[Task], dict[str, Mapping[str, Any]], list[Bundle]]
 def _parts_of(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
     """Return the tasks of a source's newest tree and those of its history."""
     tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
-    kinds = tuple(kind for kind in options.kinds if kind != "commit")
-    makers = [_of_history] * (len(kinds) < len(options.kinds))
-    for maker in ([_make_package] if kinds else []) + makers:
+    of_tree, of_history = (tuple(k for k in options.kinds if (k == "commit") == past) for past in (False, True))
+    makers = [(maker, kinds) for maker, kinds in ((_make_package, of_tree), (_of_history, of_history)) if kinds]
+    for maker, kinds in makers:
         try:
             more = maker(source, replace(options, kinds=kinds), folder, report)
         except PackageRefused as error:
-            if len(makers) + bool(kinds) == 1 or (maker is _of_history and not tasks):
+            if len(makers) == 1 or (maker is _of_history and not tasks):
                 raise
             report.reasons[f"refused:{error.reason}"] += 1
             continue
