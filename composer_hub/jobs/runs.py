@@ -153,7 +153,8 @@ def _stage(job: JobInfo) -> str:
 def end_of(job: JobInfo, timeout_s: int, own_code: int | None = None) -> tuple[str, int | None]:
     """Return how a job ended and its exit code, which the job itself wrote unless it was killed."""
     stage, message = _stage(job), (job.status.message or "").lower()
-    if stage == "COMPLETED" or own_code == exits.DONE:  # its limit may end a job that has already kept everything
+    # The time limit may end a job that has already kept everything.
+    if stage == "COMPLETED" or own_code == exits.DONE:
         return DONE, exits.DONE
     if stage in ("CANCELED", "DELETED"):
         return CANCELED, own_code

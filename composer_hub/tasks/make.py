@@ -272,8 +272,9 @@ _Rows = tuple[list[Task], dict[str, Mapping[str, Any]], list[Bundle]]
 def _parts_of(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
     """Return the tasks of a source's newest tree and those of its history."""
     tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
-    of_tree, of_history = (tuple(k for k in options.kinds if (k == "commit") == past) for past in (False, True))
-    makers = [(maker, kinds) for maker, kinds in ((_make_package, of_tree), (_of_history, of_history)) if kinds]
+    of_tree = tuple(kind for kind in options.kinds if kind != "commit")
+    of_history = tuple(kind for kind in options.kinds if kind == "commit")
+    makers = [(_make_package, of_tree)] * bool(of_tree) + [(_of_history, of_history)] * bool(of_history)
     for maker, kinds in makers:
         try:
             more = maker(source, replace(options, kinds=kinds), folder, report)
