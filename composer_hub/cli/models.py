@@ -34,16 +34,14 @@ class Models:
         return {**self._paid(folder), "reader": opened_reader(self.reader, say) if self.reader else None}
 
     def _paid(self, folder: Path) -> dict[str, Any]:
-        unknown = {*map(_name, self.price), *self.accept_terms} - {
-            "judge" * bool(self.judge),
-            "critic" * bool(self.critic),
-        }
-        if unknown:
+        models = {name for name, address in (("judge", self.judge), ("critic", self.critic)) if address}
+        # A price without a name is refused where prices are read.
+        if unknown := {*map(_name, self.price), *self.accept_terms} - {*models, ""}:
             raise exits.UsageError(
                 f"--price and --accept-terms name {', '.join(sorted(unknown))}. Name judge or critic, and give it: "
                 "--judge URL#MODEL, --critic URL#MODEL."
             )
-        if not self.judge and not self.critic:
+        if not models:
             return {"judge": None, "critic": None}  # the import takes as long as a run with nothing new
         from composer_hub.replay import critic_of, judge_of
 

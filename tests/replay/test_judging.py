@@ -89,3 +89,5 @@ def test_a_price_or_terms_of_a_model_that_is_not_asked_are_refused(words: list[s
 def test_a_price_that_is_none_is_refused(tmp_path: Path) -> None:
     with pytest.raises(exits.UsageError, match="--price 0/0: write it as name=in/out"):
         opened(tmp_path, "--judge", "http://127.0.0.1:9/v1#mine", "--price", "0/0")
+    with pytest.raises(exits.UsageError, match="--price 0/0: write it as name=in/out"):
+        opened(tmp_path, *(f"--{who}=http://127.0.0.1:9/v1#mine" for who in ("judge", "critic")), "--price", "0/0")
