@@ -408,9 +408,16 @@ def clean(value: Any) -> Any:
         return [clean(item) for item in value]
     if isinstance(value, dict):
         return {clean(key): clean(item) for key, item in value.items()}
-    if isinstance(value, float) and (value != value or value in (float("inf"), float("-inf"))):
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def json_in(text: str, brackets: str) -> Any:
+    """Return the clean JSON value between the outer brackets of a model's answer, None if there is none."""
+    start, end = text.find(brackets[0]), text.rfind(brackets[1])
+    try:
+        return clean(json.loads(text[start : end + 1])) if 0 <= start < end else None
+    except (ValueError, RecursionError):
         return None
-    return value
 
 
 # ------------------------------------------------------------------------------------------------------ row <-> record

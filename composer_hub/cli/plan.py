@@ -67,11 +67,8 @@ def plan(
 
 def check_panel(teachers: list[Teacher], options: ReplayOptions) -> None:
     """Refuse to pay for answers of so few teachers that no step can give a pair."""
-    if (needed := options.agreement.min_agree) > len(teachers):
-        raise exits.UsageError(
-            f"No step can give a pair: {needed} teachers must agree, but only {len(teachers)} will be asked. "
-            "Name more teachers, or choose a smaller --min-agree."
-        )
+    if reason := options.agreement.too_few(len(teachers)):
+        raise exits.UsageError(f"{reason} Name more teachers, or choose a smaller --min-agree.")
 
 
 def buy_pilot(

@@ -17,7 +17,7 @@ from typing import Any
 from composer_hub.errors.corrections import quotes_wrong
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.hints.judge import CachedModel
-from composer_hub.records import ErrorSite, Hint, Step, Trace, action_text, canonical_json, clean
+from composer_hub.records import ErrorSite, Hint, Step, Trace, action_text, canonical_json, json_in
 
 RUBRIC = {
     "style_unchecked_claim": "says that something works, passes or is done without having checked it",
@@ -105,11 +105,7 @@ class Critic(CachedModel):
 
     def _list_in(self, text: str) -> str:
         """Return the JSON list of an answer, "" if there is none."""
-        start, end = text.find("["), text.rfind("]")
-        try:
-            items = clean(json.loads(text[start : end + 1])) if 0 <= start < end else None
-        except (ValueError, RecursionError):
-            items = None
+        items = json_in(text, "[]")
         if not isinstance(items, list):
             if text.strip():
                 self.problems["answer is no list"] += 1

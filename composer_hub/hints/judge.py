@@ -26,7 +26,7 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.errors.context import LaterCall, SiteContext
 from composer_hub.errors.excerpts import clipped, excerpt
-from composer_hub.records import Hint, ToolCall, Trace, canonical_json, clean, stable_id
+from composer_hub.records import Hint, ToolCall, Trace, canonical_json, json_in, stable_id
 
 PROMPT = """\
 An autonomous coding agent made a mistake at one call. You see the call, its answer, the agent's next steps and its \
@@ -221,11 +221,7 @@ class Judge(CachedModel):
 
     def _object_in(self, text: str) -> str:
         """Return the JSON object of an answer, or "" without one; an empty object is also an answer."""
-        start, end = text.find("{"), text.rfind("}")
-        try:
-            found = clean(json.loads(text[start : end + 1])) if 0 <= start < end else None
-        except (ValueError, RecursionError):
-            found = None
+        found = json_in(text, "{}")
         if not isinstance(found, dict):
             self.problems["answer is no object"] += bool(text.strip())
             return ""

@@ -51,6 +51,12 @@ class Policy:
         """Return how many of the votes that count must agree; a majority leaves no second group of the same size."""
         return max(self.min_agree, num_votes // 2 + 1)
 
+    def too_few(self, num_teachers: int) -> str:
+        """Return why so few teachers give no pair, "" if they are enough."""
+        if num_teachers >= self.min_agree:
+            return ""
+        return f"No step can give a pair: {self.min_agree} teachers must agree, but only {num_teachers} will be asked."
+
     def agree(self, one: NormalForm, other: NormalForm) -> bool:
         """Return whether two teachers chose the same action, as far as a difference is certain to matter."""
         # An answer that is not a valid action agrees with nothing, not even with its equal.

@@ -11,14 +11,13 @@ text can contain the marker that ends it.
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.errors.excerpts import excerpt
-from composer_hub.records import Message, Step, ToolCall, Trace, Vote, canonical_json, clean, stable_id
+from composer_hub.records import Message, Step, ToolCall, Trace, Vote, canonical_json, json_in, stable_id
 
 JUDGED = "judged"  # the status of a vote that holds the answer of a judge
 BY_JUDGE = "judge"  # why a vote of a judge does not count
@@ -141,12 +140,10 @@ def is_of(vote: Vote, identity: str) -> bool:
 
 def answer_in(text: str) -> tuple[str, str]:
     """Read the answer of a judge: one of ANSWERS and a sentence. An unclear text counts as unsure."""
-    text = text.rpartition("</think>")[2]
-    start, end = text.find("{"), text.rfind("}")
+    answer = json_in(text.rpartition("</think>")[2], "{}")
     try:
-        answer = clean(json.loads(text[start : end + 1]))
         same, why = str(answer["same"]).strip().lower(), " ".join(str(answer.get("why") or "").split())
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (KeyError, TypeError):
         return "unsure", ""
     return (same, why[:400]) if same in ANSWERS else ("unsure", "")
 

@@ -7,7 +7,6 @@ remains can be settled by what the key has spent since the run began, but only i
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,7 +14,8 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.money import from_usd, show_usd, to_usd
-from composer_hub.replay.ledger import Ambiguous, Ledger
+from composer_hub.pairs.votes import VOTES_FILE
+from composer_hub.replay.ledger import Ambiguous, Ledger, existing
 from composer_hub.replay.teachers import Teacher, appointed, key_of
 
 Get = Callable[[str, str, Mapping[str, str]], Any]
@@ -62,12 +62,7 @@ def audit(
     requests that are still ambiguous, and is divided among them. The judge is looked up with its endpoint.
     """
     panel, judge = appointed(teachers)
-    path = Path(folder) / "ledger.sqlite"
-    if not path.exists():
-        raise exits.NothingToDo(
-            f"{folder} has no run yet. Start one with: composer-hub replay run … --run {shlex.quote(str(folder))}"
-        )
-    with Ledger(path) as ledger:
+    with Ledger(existing(Path(folder) / VOTES_FILE)) as ledger:
         return [
             _audit(ledger, base_url, group, own_key, environ, get or fetch)
             for base_url, group in _endpoints([*panel, judge]).items()

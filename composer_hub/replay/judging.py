@@ -25,29 +25,13 @@ _TEMPLATE_TOKENS = 200
 M = TypeVar("M", bound=CachedModel)
 
 
-def judge_of(
-    address: str,
-    max_usd: float | None,
-    folder: Path,
-    *,
-    given_prices: Collection[str] = (),
-    accepted: Collection[str] = (),
-) -> Judge:
-    """Return the judge at an address such as `hf:org/model:provider` or `URL#model`."""
-    given = {"given_prices": given_prices, "accepted": accepted}
+def judge_of(address: str, max_usd: float | None, folder: Path, **given: Collection[str]) -> Judge:
+    """Return the judge at an address such as `hf:org/model:provider` or `URL#model`; `given` as in `paid_model`."""
     return paid_model(Judge, "judge", address, max_usd, folder, MAX_TOKENS, **given)
 
 
-def critic_of(
-    address: str,
-    max_usd: float | None,
-    folder: Path,
-    *,
-    given_prices: Collection[str] = (),
-    accepted: Collection[str] = (),
-) -> Critic:
+def critic_of(address: str, max_usd: float | None, folder: Path, **given: Collection[str]) -> Critic:
     """Return the critic at an address; its cap and its cache are its own."""
-    given = {"given_prices": given_prices, "accepted": accepted}
     return paid_model(Critic, "critic", address, max_usd, folder, CRITIC_TOKENS, **given)
 
 

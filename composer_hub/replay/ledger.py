@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shlex
 import sqlite3
 import time
 import uuid
@@ -45,6 +46,16 @@ class CapReached(exits.Stopped):
     def __init__(self, message: str, *, later: bool) -> None:
         super().__init__(message)
         self.later = later
+
+
+def existing(path: Path) -> Path:
+    """Return the file of a ledger; end if its run folder has none."""
+    if not path.exists():
+        folder = str(path.parent)
+        raise exits.NothingToDo(
+            f"{folder} has no run yet. Start one with: composer-hub replay run … --run {shlex.quote(folder)}"
+        )
+    return path
 
 
 class Overbilled(exits.Stopped):

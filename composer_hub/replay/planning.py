@@ -249,11 +249,11 @@ class ReplayPlan:
 
     def panel_notes(self) -> Iterator[str]:
         """Yield notes on what the number of teachers means for pairs, unless that is obvious."""
-        needed, num = self.options.agreement.min_agree, len(self.teachers)
-        majority = self.options.agreement.needed(num)
-        if num < needed:
-            yield f"No step can give a pair: {needed} teachers must agree, but only {num} will be asked."
-        elif majority > needed:
+        policy, num = self.options.agreement, len(self.teachers)
+        majority = policy.needed(num)
+        if reason := policy.too_few(num):
+            yield reason
+        elif majority > policy.min_agree:
             yield (
                 f"Of {num} teachers {majority} must agree, whatever the order: a pair is what all of them would give. "
                 "Of three teachers, two are enough."

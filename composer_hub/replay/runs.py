@@ -12,7 +12,6 @@ import contextlib
 import dataclasses
 import math
 import os
-import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,7 +32,7 @@ from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
 from composer_hub.replay.facts import places, traces_of
 from composer_hub.replay.forecast import Forecast, forecast, order_note, prepare
 from composer_hub.replay.lanes import ReplayProgress
-from composer_hub.replay.ledger import Ledger
+from composer_hub.replay.ledger import Ledger, existing
 from composer_hub.replay.market import Market
 from composer_hub.replay.options import AUTO, ReplayOptions
 from composer_hub.replay.planning import DEAR, ReplayPlan
@@ -363,12 +362,7 @@ def _with_total(on_progress: Callable[[ReplayProgress], None], total: int) -> Ca
 
 def status(folder: str | Path) -> tuple[list[dict[str, Any]], Budget]:
     """Return one row per teacher (questions by state, tokens, dollars) and the budget of a run folder."""
-    path = Path(folder) / LEDGER_FILE
-    if not path.exists():
-        raise exits.NothingToDo(
-            f"{folder} has no run yet. Start one with: composer-hub replay run … --run {shlex.quote(str(folder))}"
-        )
-    with Ledger(path) as ledger:
+    with Ledger(existing(Path(folder) / LEDGER_FILE)) as ledger:
         rows, budget = ledger.by_teacher(), ledger.budget()
     for row in rows:
         row["cached_share"] = row["cached_tokens"] / row["prompt_tokens"] if row["prompt_tokens"] else 0.0

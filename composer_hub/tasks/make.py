@@ -272,12 +272,11 @@ _Rows = tuple[list[Task], dict[str, Mapping[str, Any]], list[Bundle]]
 def _parts_of(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
     """Return the tasks of a source's newest tree and those of its history."""
     tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
-    of_tree = tuple(kind for kind in options.kinds if kind != "commit")
-    of_history = tuple(kind for kind in options.kinds if kind == "commit")
-    makers = [(_make_package, of_tree)] * bool(of_tree) + [(_of_history, of_history)] * bool(of_history)
-    for maker, kinds in makers:
+    makers = [_make_package] * any(kind != "commit" for kind in options.kinds)
+    makers += [_of_history] * ("commit" in options.kinds)
+    for maker in makers:
         try:
-            more = maker(source, replace(options, kinds=kinds), folder, report)
+            more = maker(source, options, folder, report)
         except PackageRefused as error:
             if len(makers) == 1 or (maker is _of_history and not tasks):
                 raise
@@ -343,7 +342,7 @@ def _make_package(source: str, options: Options, folder: Path, report: PackageRe
     report.baseline_cpu_s = round(bench.cpu_s, 2)
     checked: list[Checked] = []
     hidden: dict[str, Mapping[str, Any]] = {}  # site of a write_tests candidate -> its mutants
-    for kind in [one for one in options.kinds if one in package.language.kinds]:
+    for kind in [one for one in options.kinds if one in package.language.kinds and one != "commit"]:
         before = bench.cpu_s
         found = _of_kind(kind, bench, model, options, report, hidden)
         report.kind_cpu_s[kind] = report.kind_cpu_s.get(kind, 0.0) + round(bench.cpu_s - before, 2)
