@@ -37,6 +37,7 @@ _CONFIGURATION = (
     "conftest.py", "*.lock", "MANIFEST.in", ".*", "package.json", "*-lock.*", "pnpm-*.yaml", "tsconfig*.json",
     "*.config.*",
 )  # fmt: skip
+_MISSING = re.compile(r"(?:No module named|Cannot find (?:module|package)) '(\w[^']*)'")  # of Python and node
 _TEST_FOLDERS = {"test", "tests", "testing", "__tests__", "__mocks__", "__snapshots__", "spec"}
 
 
@@ -226,7 +227,8 @@ def _measured(
     gold = Job("gold", (*changed, *near), (*start, *solution), None, 10 * suite_seconds + 60, TEST_SECONDS * 5, options)
     first, broken = bench.run([gold, replace(gold, name="start", edits=start)])
     if not first.passed():
-        raise _Skipped("gold_fails")
+        missing = _MISSING.search(first.detail)
+        raise _Skipped(f"needs {missing[1].split('.')[0]}" if missing else "gold_fails")
     if broken.problem in ("late", "killed", "hangs"):
         raise _Skipped(broken.problem)
     if not first.passed() - broken.passed():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import configparser
 import re
+import sys
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -55,7 +56,6 @@ def read_metadata(folder: Path) -> Metadata:
     }
     for key, value in project.get("dependency-groups", {}).items():
         optional[key] = [one for one in value if isinstance(one, str)]
-    optional[""] = sorted(_named_tools(folder))
     poetry = project.get("tool", {}).get("poetry", {})
     older = {**_setup_cfg(folder), **_setup_py(folder), **({"name": poetry["name"]} if "name" in poetry else {})}
     required = [str(one) for one in table.get("dependencies", older.get("install_requires", []))]
@@ -72,7 +72,7 @@ def read_metadata(folder: Path) -> Metadata:
         re.sub(r"[^\w.!+-]+", "", str(version)) or "0",
         license_of(folder, table, header),
         tuple(dict.fromkeys(required)),
-        tuple(dict.fromkeys(_for_tests(optional))),
+        tuple(dict.fromkeys(_for_tests(folder, optional))),
     )
 
 
@@ -119,25 +119,44 @@ def is_copyleft(license: str) -> bool:
     return bool(_COPYLEFT.search(license))
 
 
-def _named_tools(folder: Path) -> set[str]:
-    """Return the test tools that a package's settings for tests name, or that its tests import."""
-    found: set[str] = set()
-    for patterns, word in (
-        (("tox.ini", "setup.cfg", "*requirements*.txt", "*/*test*.txt"), r"^[ \t]*(?:[\w-]+:[ \t]*)?([\w-]+)"),
-        (("conftest.py", "test_*.py", "test*/**/*.py"), r"^[ \t]*(?:import|from)[ \t]+(\w+)"),
+def _tools(folder: Path, optional: set[str]) -> set[str]:
+    """Return the names of what tests need besides the extras for tests.
+
+    These are known tools that the package names or tests import, and all else that is both named and imported. What
+    is only imported may be a module of the tests' own, and a stranger may have published a package of that name.
+    """
+    named, imported = {*optional}, set[str]()
+    for found, patterns, word in (
+        (named, ("tox.ini", "setup.cfg", "*requirements*.txt", "*/*test*.txt"), r"^[ \t]*(?:[\w-]+:[ \t]*)?([\w-]+)"),
+        (imported, ("conftest.py", "test_*.py", "test*/**/*.py"), r"^[ \t]*(?:import|from)[ \t]+(\w+)"),
     ):
         for path in (one for pattern in patterns for one in folder.glob(pattern) if one.is_file()):
             text = path.read_text(encoding="utf-8", errors="replace")
             found |= {one.lower().replace("_", "-") for one in re.findall(word, text, re.MULTILINE)}
-    return {_TOOL_OF.get(one, one) for one in found} & TEST_TOOLS
+    own = {one.lower().replace("_", "-") for one in (*sys.stdlib_module_names, *_modules(folder))}
+    imported = {_TOOL_OF.get(one, one) for one in imported - own}
+    return (named | imported) & TEST_TOOLS | named & imported
 
 
-def _for_tests(optional: Mapping[str, Iterable[str]]) -> Iterable[str]:
-    for extra, requirements in sorted(optional.items()):
-        for one in requirements:
-            name = re.split(r"[^\w.-]", one.strip(), maxsplit=1)[0].lower()
-            if name and (extra.lower() in TEST_EXTRAS or name in TEST_TOOLS) and name not in ("pytest", "coverage"):
-                yield one
+def _modules(folder: Path) -> Iterable[str]:
+    """Return the names of a tree's modules and folders that its tests can import without a package before them."""
+    return (one.stem for pattern in ("*", "src/*", "test*/**/*") for one in folder.glob(pattern))
+
+
+def _for_tests(folder: Path, optional: Mapping[str, Iterable[str]]) -> list[str]:
+    names = {_name_of(one) for listed in optional.values() for one in listed}
+    tools = _tools(folder, names)
+    found = [
+        one
+        for extra, listed in sorted(optional.items())
+        for one in listed
+        if extra.lower() in TEST_EXTRAS or _name_of(one) in tools
+    ]
+    return [one for one in (*sorted(tools - names), *found) if _name_of(one) not in ("", "pytest", "coverage")]
+
+
+def _name_of(requirement: str) -> str:
+    return re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0].lower()
 
 
 def license_of(folder: Path, table: Mapping[str, Any], header: Any) -> str:

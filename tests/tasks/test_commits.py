@@ -178,6 +178,13 @@ def test_a_commit_of_files_without_unicode_names_is_left_out_and_counted(repo: P
     assert report.refused == "no_commit"
 
 
+def test_a_missing_module_is_named(repo: Path) -> None:
+    commit(repo, "Begin", **{"tests/conftest.py": "import unheard_of.things\n"})
+    commit(repo, MESSAGE, **{"tinytext/words.py": WORDS, "tests/test_words.py": TEST_WORDS})
+    (report,) = replayed(repo).reports
+    assert "none gives a task (needs unheard_of 1)" in report.sentence
+
+
 def test_a_folder_without_history_is_refused_with_a_sentence(tmp_path: Path) -> None:
     (report,) = replayed(toy.write(tmp_path / "plain")).reports
     assert report.refused == "no_history"
