@@ -11,6 +11,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -118,7 +119,6 @@ def _npm(manifest: Mapping[str, Any], lock: bytes | None, place: Path, command: 
     except subprocess.TimeoutExpired as error:
         raise VenvError(f"npm did not install the dependencies in {INSTALL_SECONDS} s. Try again.") from error
     if done.returncode:
-        lines = [line.removeprefix("npm error ") for line in done.stderr.splitlines() if "error" in line]
-        raise VenvError(
-            f"npm cannot install the dependencies: {' '.join(lines)[:300]} Check the names and the registry."
-        )
+        lines = [re.sub(r"^npm (error|ERR!) ", "", line) for line in (done.stderr or done.stdout).splitlines()]
+        reason = " ".join(filter(None, lines))[:300] or f"exit status {done.returncode}."
+        raise VenvError(f"npm cannot install the dependencies: {reason} Check the names and the registry.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections import Counter
 from collections.abc import Mapping
@@ -272,6 +273,19 @@ def test_a_package_that_depends_on_itself_is_not_installed(tmp_path: Path, node:
     assert not list((place / "node_modules").iterdir())
     with pytest.raises(VenvError, match="outside of the package"):
         modules_for({"dependencies": {"other": "file:../other"}}, None, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("prints", "reason"), [("echo 'npm ERR! code E404' >&2", "code E404 Check"), ("", "exit status 3. Check")]
+)
+def test_why_npm_installs_nothing_is_said(
+    prints: str, reason: str, node: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "npm").write_text(f"#!/bin/sh\n{prints}\nexit 3\n")
+    (tmp_path / "npm").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    with pytest.raises(VenvError, match=f"npm cannot install the dependencies: {reason}"):
+        modules_for({"dependencies": {"one": "1"}}, None, tmp_path / "modules")
 
 
 # -------------------------------------------------------------------------------------------------------- the whole way

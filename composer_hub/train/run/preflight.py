@@ -92,7 +92,10 @@ def report(lines: list[WriterUplift], tried: list[WriterRetries], unfit: frozens
         return "\n".join([*texts, "No writer is refused."])
     losing = retries.refused(tried) & unfit
     for names, why in (
-        (unfit - losing, "their margin is not above zero (keep them with --preflight_max_loss NATS)"),
+        (
+            unfit - losing,
+            "their margin is not above zero, or not above that of controls (keep them with --preflight_max_loss NATS)",
+        ),
         (losing, "the model does no better with them than with controls"),
     ):
         if names:
