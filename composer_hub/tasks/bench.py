@@ -141,8 +141,8 @@ class Bench:
     def _call(self, sandbox: Sandbox, root: Path, jobs: Sequence[Job], times: float = 1.0) -> dict[str, Report]:
         place, out = sandbox.inside(root), root / "out"
         patience = times * (2 + os.getloadavg()[0] / (os.cpu_count() or 1))
-        for path in out.iterdir():
-            path.unlink()
+        for path in out.iterdir():  # a run that was killed leaves its folders
+            shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
         tree = f"{place}/tree"
         paths = [tree if one == "." else f"{tree}/{one}" for one in self.package.python_path]
         python_path = ":".join(dict.fromkeys([*paths, tree]))

@@ -181,6 +181,7 @@ def test_a_file_that_skips_itself_costs_no_other_test(venv: Path, tmp_path: Path
     source = toy.write(tmp_path / "source", **{"tests/test_extra.py": skips})
     tmp_path.chmod(0o755)
     bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
+    (tmp_path / "bench/lane-0/out/left/by").mkdir(parents=True)  # as by a run that was killed
     (report,) = bench.run([Job("a", ("tests/test_extra.py", "tests/test_words.py"), seconds=30)])
     assert report.passed() >= {"tests/test_words.py::test_title"}, report.detail
     assert not report.values["broken_files"]
