@@ -281,7 +281,7 @@ def _head(source: Source, node: ast.AST) -> str:
 def _bare(node: ast.AST) -> ast.AST:
     """Return a definition with its docstring and fields, and without anything else in its body."""
     doc = ast.get_docstring(node, clean=True)  # type: ignore[arg-type]
-    body: list[ast.stmt] = [ast.Expr(ast.Constant(doc))] if doc else []
+    body: list[ast.stmt] = [ast.Expr(ast.Constant(textwrap.indent(doc, "    ").strip()))] if doc else []
     body += _fields(node) or [ast.Expr(ast.Constant(...))]
     copy = type(node)(**dict(ast.iter_fields(node)))
     copy.body = body  # type: ignore[attr-defined]

@@ -176,7 +176,10 @@ def test_a_statement_shows_a_method_in_its_class_and_the_cases_of_a_test_once(tm
 def test_a_statement_shows_the_fields_of_a_class_and_not_their_values() -> None:
     text = """
 class Case(enum.Enum):
-    \"\"\"How to write.\"\"\"
+    \"\"\"How to write.
+
+    In letters.
+    \"\"\"
     UPPER = 1
     _own = 2
 
@@ -187,7 +190,9 @@ class Options(TypedDict, total=False):
 """
     python = Python()
     source = python.read("options.py", text, (".",))
-    assert python.head(source, "Case") == 'class Case(enum.Enum):\n    """How to write."""\n    UPPER = ...'
+    assert python.head(source, "Case") == (
+        'class Case(enum.Enum):\n    """How to write.\n\n    In letters."""\n    UPPER = ...'
+    )
     fields = "class Options(TypedDict, total=False):\n    case: Case\n    width: int = ...\n"
     assert python.head(source, "Options") == fields + "\n    def check(self):\n        ..."
 
