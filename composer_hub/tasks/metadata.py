@@ -20,6 +20,7 @@ TEST_TOOLS = {
     "anyio", "pytest-asyncio", "pytest-mock", "pytest-subtests", "pytest-lazy-fixture", "pytest-timeout",
     "pytest-benchmark", "pytest-datadir", "pytest-freezer", "pytest-describe", "pytest-trio", "sybil",
 }  # fmt: skip
+_SETTINGS = ("tox.ini", "setup.cfg", "*requirements*.txt", "*/*test*.txt")
 _TOOL_OF = {"yaml": "pyyaml", "attr": "attrs"}  # by the module, where its name differs
 _COPYLEFT = re.compile(
     r"\b(A?GPL|LGPL|MPL|EUPL|CDDL|EPL|OSL|CC-BY-SA)|Affero|General Public|Mozilla Public", re.IGNORECASE
@@ -122,12 +123,12 @@ def is_copyleft(license: str) -> bool:
 def _tools(folder: Path, optional: set[str]) -> set[str]:
     """Return the names of what tests need besides the extras for tests.
 
-    These are known tools that the package names or tests import, and all else that is both named and imported. What
-    is only imported may be a module of the tests' own, and a stranger may have published a package of that name.
+    These are known tools that the package names or tests import, and all else that is both named and imported.
+    What is only imported may be a module of the tests, and a stranger may have published a package of that name.
     """
     named, imported = {*optional}, set[str]()
     for found, patterns, word in (
-        (named, ("tox.ini", "setup.cfg", "*requirements*.txt", "*/*test*.txt"), r"^[ \t]*(?:[\w-]+:[ \t]*)?([\w-]+)"),
+        (named, _SETTINGS, r"^[ \t]*(?:[\w-]+:[ \t]*)?([\w-]+)"),
         (imported, ("conftest.py", "test_*.py", "test*/**/*.py"), r"^[ \t]*(?:import|from)[ \t]+(\w+)"),
     ):
         for path in (one for pattern in patterns for one in folder.glob(pattern) if one.is_file()):
@@ -139,7 +140,7 @@ def _tools(folder: Path, optional: set[str]) -> set[str]:
 
 
 def _modules(folder: Path) -> Iterable[str]:
-    """Return the names of a tree's modules and folders that its tests can import without a package before them."""
+    """Return the names that the tests of a tree can import from the tree, without a package before them."""
     return (one.stem for pattern in ("*", "src/*", "test*/**/*") for one in folder.glob(pattern))
 
 
@@ -152,7 +153,8 @@ def _for_tests(folder: Path, optional: Mapping[str, Iterable[str]]) -> list[str]
         for one in listed
         if extra.lower() in TEST_EXTRAS or _name_of(one) in tools
     ]
-    return [one for one in (*sorted(tools - names), *found) if _name_of(one) not in ("", "pytest", "coverage")]
+    found = [*sorted(tools - names), *found]
+    return [one for one in found if _name_of(one) not in ("", "pytest", "coverage")]
 
 
 def _name_of(requirement: str) -> str:

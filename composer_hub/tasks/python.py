@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import contextlib
 import fnmatch
 import re
 import sys
@@ -132,14 +133,14 @@ class Python:
 
     def environment(self, package: Package, requirements: Sequence[str], folder: Path | None) -> Path:
         needed = ["pytest", "coverage", *requirements, *package.metadata.requirements]
-        try:
-            venv = venv_for([*needed, *package.metadata.test_requirements], folder)
-        except VenvError:
-            if not package.metadata.test_requirements:
-                raise
-            venv = venv_for(needed, folder)  # tests that need what cannot be installed are not used
-        site = site_packages(venv)
-        if twice := [name for name in package.modules if (site / name).exists() or (site / f"{name}.py").exists()]:
+        if package.metadata.test_requirements:
+            # Tests that need what cannot be installed, or what brings a copy of the package, are not used.
+            with contextlib.suppress(VenvError):
+                venv = venv_for([*needed, *package.metadata.test_requirements], folder)
+                if not _installed(package, venv):
+                    return venv
+        venv = venv_for(needed, folder)
+        if twice := _installed(package, venv):
             raise PackageRefused(
                 "installed_twice",
                 f"{twice[0]} is also installed where the tests of {package.name} run, because pytest or a requirement "
@@ -255,6 +256,12 @@ def _without_arm(function: Function, node: ast.If) -> Splice | None:
         for one in text[first:end].splitlines(keepends=True)
     ]
     return Splice(source.path, line, end, "".join(lines))
+
+
+def _installed(package: Package, venv: Path) -> list[str]:
+    """Return the modules of a package that an environment also has."""
+    site = site_packages(venv)
+    return [name for name in package.modules if (site / name).exists() or (site / f"{name}.py").exists()]
 
 
 def _definition(source: Source, qualname: str) -> ast.AST | None:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 import random
 import subprocess
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from composer_hub import tasks
+from composer_hub.environments.venvs import site_packages
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.baseline import Baseline, advice, measure
 from composer_hub.tasks.bench import Bench, Job
@@ -411,6 +413,21 @@ def test_a_package_that_pytest_itself_loads_is_refused_by_name(venv: Path, tmp_p
     folder = toy.write(tmp_path / "pluggy", **{"pluggy/__init__.py": toy.WORDS, "pyproject.toml": ""})
     (report,) = tasks.make([str(folder)], tasks.Options(workers=1)).reports
     assert (report.refused, "Leave out this package" in report.sentence) == ("installed_twice", True)
+
+
+def test_what_brings_a_copy_of_the_package_is_not_installed_for_its_tests(tmp_path: Path) -> None:
+    wheel = tmp_path / "bringer-1-py3-none-any.whl"
+    with zipfile.ZipFile(wheel, "w") as file:
+        file.writestr("tinytext/__init__.py", "")
+        file.writestr("bringer-1.dist-info/METADATA", "Metadata-Version: 2.1\nName: bringer\nVersion: 1\n")
+        file.writestr("bringer-1.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        file.writestr("bringer-1.dist-info/RECORD", "")
+    extra = f'[project]\nname = "tinytext"\n[project.optional-dependencies]\ntest = ["bringer @ file://{wheel}"]\n'
+    source = toy.write(tmp_path / "tinytext", **{"pyproject.toml": extra})
+    package = open_package(str(source), tmp_path / "work")
+    assert package.metadata.test_requirements == (f"bringer @ file://{wheel}",)
+    venv = package.language.environment(package, (), tmp_path / "venvs")
+    assert not (site_packages(venv) / "tinytext").exists()
 
 
 def test_tests_that_match_a_pattern_are_left_out(venv: Path, tmp_path: Path) -> None:
