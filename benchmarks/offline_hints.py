@@ -6,7 +6,7 @@
 
 In: error sites whose hint comes from the product's writers and whose working action is known, and ordinary steps. Each
 arm trains an adapter through `OfflineTrainer` on some owners; the rest are measured. `run` does what `RECORDED` lacks,
-arm by arm within a seed, and adds a line per run. The plan is in docs/results/real_model.md.
+arm by arm within a seed, and adds a line per run. docs/results/real_model.md names the plan.
 """
 
 from __future__ import annotations

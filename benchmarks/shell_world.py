@@ -6,7 +6,7 @@
 
 A dozen programs print a code for a file, which nobody guesses. Each has an old interface, on which the model is warmed
 up, and a new one, in which it acts. `--help` works, and files have moved into a folder. Hints come from the product's
-writers, which read what the programs print. The plan is in docs/results/real_model.md.
+writers, which read what the programs print. docs/results/real_model.md names the plan.
 """
 
 from __future__ import annotations

@@ -115,16 +115,15 @@ def tables(runs: Runs) -> Iterator[str]:
             f"**{_mean(finals)}**", _mean(map(area, several)), " to ".join(f"{100 * share:.0f} %" for share in dead),
         )  # fmt: skip
     yield ""
-    yield from _head("regime", "difference", "seeds", "by seed", "mean", "95 % interval", "p, exact")
+    yield from _head("regime", "difference", "seeds", "mean", "95 % interval", "p, exact")
     for regime in ("dense", "sparse"):
         for arm, other in COMPARED:
             values = paired(runs, regime, arm, other)
             if len(values) < MIN_SEEDS:
                 continue
             mean, low, high = interval(values)
-            by_seed = " ".join(f"{value:+.2f}" for value in values)
             yield _row(
-                regime, f"{NAMES[arm]} minus {NAMES[other]}", str(len(values)), by_seed, f"**{mean:+.3f}**",
+                regime, f"{NAMES[arm]} minus {NAMES[other]}", str(len(values)), f"**{mean:+.3f}**",
                 f"{low:+.3f} to {high:+.3f}", f"{sign_flip(values):.3f}",
             )  # fmt: skip
     yield ""

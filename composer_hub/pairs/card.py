@@ -24,6 +24,7 @@ from composer_hub.records import Message, Pair
 MAX_SHOWN = 700  # characters of each part of the pair that is shown
 TELLING = (0.3, 0.7)
 """An AUC outside tells chosen from rejected by length or style alone."""
+MIN_TELLING = 20  # pairs; of fewer, an AUC says nothing
 
 
 def example(outlines: Iterable[Pair], pairs: Iterable[Pair]) -> str:
@@ -107,7 +108,7 @@ def notes(metrics: Sequence[Metric], drops: Mapping[str, int], poll: Poll | None
     yield from (warning.replace("*", "").replace("`", "") for warning in _origin_warning(poll.panel if poll else ()))
     for metric, word in (("length_auc", "length"), ("style_leak_auc", "spelling")):
         auc = next((row.value for row in metrics if row.metric == metric), None)
-        if auc is not None and not TELLING[0] <= auc <= TELLING[1]:
+        if auc is not None and num_pairs >= MIN_TELLING and not TELLING[0] <= auc <= TELLING[1]:
             yield (
                 f"Warning: chosen and rejected can be told apart by {word} alone (AUC {auc:.2f}; 0.5 is chance), so a "
                 f"model may learn the {word} instead of the choice. Look at some pairs before you train on them."

@@ -373,7 +373,7 @@ def _repairs(view: View) -> str:
     runs = [repair for repair in numbers.repairs if repair.num_failed > 1]
     longest = sorted(runs, key=lambda one: (-one.num_failed, -one.span))[:MAX_REPAIRS]
     tables = [
-        _repair_table(view, "The dearest repairs", dearest, "of the spend") if dearest else "",
+        _repair_table(view, "The most expensive repairs", dearest, "of the spend") if dearest else "",
         _repair_table(view, "The longest runs of failures", longest, "of the spend") if longest else "",
     ]
     spent = numbers.spent
@@ -481,7 +481,7 @@ def _tokens(view: View) -> str:
         f'<tr><td>{_place(view, session, -1)}</td><td class="n">{esc(say.percent(numbers.share(cost)))}</td></tr>'
         for session, cost in numbers.dearest_sessions[:5]
     )
-    sessions = f'<div class="card"><table><caption>The dearest sessions, with their subagents</caption><tbody>{dear}</tbody></table></div>'
+    sessions = f'<div class="card"><table><caption>The most expensive sessions, with their subagents</caption><tbody>{dear}</tbody></table></div>'
     content = f'<div class="two">{classes}{tables[1]}</div><div class="two">{tables[0]}{sessions}</div>'
     return _section("tokens", "Tokens", why, content)
 

@@ -33,8 +33,10 @@ def _lines(view: View, width: int) -> Iterator[str]:
         yield ""
         counts = " · ".join(f"{words} {by_blame[blame]:,}" for blame, words in BLAMES.items() if by_blame[blame])
         yield from textwrap.wrap(f"Failed calls: {counts}", width, subsequent_indent="  ")
-    if kinds := numbers.kinds("model")[:MAX_KINDS]:
-        counts = " · ".join(f"{kind_words(kind)} {number:,}" for kind, number in kinds)
+    if kinds := numbers.kinds("model"):
+        shown = [f"{kind_words(kind)} {number:,}" for kind, number in kinds[:MAX_KINDS]]
+        rest = sum(number for _, number in kinds[MAX_KINDS:])
+        counts = " · ".join([*shown, *([f"others {rest:,}"] if rest else [])])
         yield from textwrap.wrap(f"The agent's own: {counts}", width, subsequent_indent="  ")
     lines = (
         [] if view.share else [pair for found in fresh_lines(view.cleaner, numbers.lessons).values() for pair in found]

@@ -1,7 +1,7 @@
 """The memory that a training run needs per GPU, by formula and before anything is loaded.
 
 In: the shape of a model (its `config.json`), the options of a run, and how its processes are launched. Out: one line
-per part in GiB, and what to change if the sum does not fit. `docs/results/memory.md` has the sums beside measured ones.
+per part in GiB, and what to change if the sum does not fit. Measured ones are in `docs/results/training_cost.md`.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ import pytest
 
 from composer_hub.errors import vocabulary
 from composer_hub.errors.vocabulary import BLAMES, EVIDENCE, KINDS, WRITERS, blame_words, kind_words, writer_words
+from composer_hub.hints import writers as hints
 from composer_hub.hub import spaces
 
 ROOT = Path(__file__).parents[2]
@@ -33,6 +34,10 @@ def test_the_docs_name_no_writer_in_other_words() -> None:
     documented = {writer: cells[0] for writer, cells in ROWS.items() if writer in WRITERS}
     assert documented
     assert documented == {writer: writer_words(writer) for writer in documented}
+
+
+def test_every_writer_of_hints_has_words() -> None:
+    assert {*hints.WRITERS} <= {*WRITERS}
 
 
 def test_no_two_kinds_have_the_same_words() -> None:

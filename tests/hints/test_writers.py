@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.action import Action, actions_of
+from composer_hub.errors import corrections
 from composer_hub.errors.context import LaterCall, SiteContext, context_of
 from composer_hub.errors.corrections import complaint_of, correction_of, is_other_path, quotes_wrong
 from composer_hub.errors.find import find_errors
@@ -458,19 +459,25 @@ def test_no_message_breaks_a_writer(kind: str, message: str) -> None:
 
 
 def digest_of_words() -> str:
-    """Return a digest of the literals of `writers.py`, without docstrings and the version."""
-    tree = ast.parse(Path(str(hints.__file__)).read_text("utf-8"))
-    docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-    literals = [node.value for node in ast.walk(tree) if isinstance(node, ast.Constant) and id(node) not in docstrings]
-    return hashlib.sha256(repr([one for one in literals if one != hints.VERSION]).encode()).hexdigest()[:16]
+    """Return a digest of the literals and definitions that decide a hint, without docstrings and the version."""
+    words: list[object] = []
+    for module in (hints, corrections):
+        tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
+        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Constant) and id(node) not in docstrings and node.value != hints.VERSION:
+                words.append(node.value)
+            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+                words.append(node.name)
+    return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
 
 
-WORDS = (19, "d41169b1abfbd664")  # `VERSION`, and the digest of the sentences and expressions that it names
+WORDS = (19, "4b0f3e21c186d22e")  # `VERSION`, and the digest of what decides a hint
 
 
 def test_a_changed_sentence_or_expression_raises_the_version() -> None:
     digest = digest_of_words()
     assert (hints.VERSION, digest) == WORDS, (
-        f"The literals of hints/writers.py changed (now {digest}). If the text of a hint changes for some site, "
+        f"hints/writers.py or errors/corrections.py changed (now {digest}). If the text of a hint changes for some site, "
         "raise VERSION. Then write both into WORDS."
     )

@@ -77,6 +77,7 @@ def zip_of(name: str) -> bytes:
 def test_a_harness_has_a_reader_and_a_fixture(harness):
     assert source_named(harness.name).read
     assert harness.name in LOG_FILES.values()
+    assert harness.folders or "`~/" not in harness.files  # or a plain `ingest` does not look there
 
 
 def test_every_reason_of_an_inexact_prompt_is_explained_and_used():

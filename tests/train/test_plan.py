@@ -18,7 +18,7 @@ from composer_hub.train.presets import find_config, folder, options_of, presets,
 
 SIZED = [name for name, path in presets().items() if "model_name_or_path" in yaml.safe_load(path.read_text())]
 LAUNCHED = sorted(path.stem for path in (folder() / "launch").glob("*.yaml"))
-# docs/results/gpu.md: GiB that torch counted at the peak of a step, without generation.
+# docs/results/training_cost.md: GiB that torch counted at the peak of a step, without generation.
 MEASURED = {
     ("Qwen/Qwen3-0.6B", "grpo"): 12.5,
     ("Qwen/Qwen3-0.6B", "hint"): 14.7,
