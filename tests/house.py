@@ -83,7 +83,8 @@ class Source(NamedTuple):
 @functools.cache
 def sources() -> tuple[Source, ...]:
     read = []
-    for path in sorted(path for folder in ("composer_hub", "space") for path in (ROOT / folder).rglob("*.py")):
+    paths = sorted(path for folder in ("composer_hub", "space") for path in (ROOT / folder).rglob("*.py"))
+    for path in (path for path in paths if not path.is_symlink()):  # the Space's links are files of the package
         text = path.read_text(encoding="utf-8")
         tokens = list(tokenize.generate_tokens(io.StringIO(text).readline))
         read.append(Source(path, text, list(ast.walk(ast.parse(text))), tokens))
