@@ -17,14 +17,13 @@ from starlette.responses import Response
 from composer_hub.local_hub import bucketstore
 from composer_hub.local_hub.bucketstore import Bucket, BucketFile
 from composer_hub.local_hub.calls import JSON_LIMIT, PUBLIC_LIMIT, ApiError, Call, Hub, Route
-from composer_hub.local_hub.files import send_content
+from composer_hub.local_hub.files import checked_paths, send_content
 from composer_hub.local_hub.repos import may_open
 from composer_hub.local_hub.store import Exists
 from composer_hub.local_hub.xettokens import area_of, grant
 
 PAGE = 1000
 MAX_OPERATIONS = 5000
-MAX_PATHS = 2000
 _NAME = re.compile(r"(?!.*(?:--|\.\.))[A-Za-z0-9_](?:[A-Za-z0-9_.-]{0,94}[A-Za-z0-9_])?")
 SCHEMA = bucketstore.SCHEMA
 
@@ -158,9 +157,8 @@ def _operations(body: bytes) -> list[Mapping[str, Any]]:
 async def show_paths(call: Call) -> Response:
     """Describe the asked files that exist; the others are left out."""
     bucket = _named(call)
-    paths = (await call.json_body(JSON_LIMIT if call.user else PUBLIC_LIMIT, from_anyone=True)).get("paths")
-    if not isinstance(paths, list) or len(paths) > MAX_PATHS or not all(isinstance(path, str) for path in paths):
-        raise ApiError(400, f"`paths` must be a list of at most {MAX_PATHS} texts.", "BadRequest")
+    body = await call.json_body(JSON_LIMIT if call.user else PUBLIC_LIMIT, from_anyone=True)
+    paths = checked_paths(body.get("paths"))
     return call.json([file.shown() for file in bucketstore.files_at(call.store.read(), bucket, paths)])
 
 

@@ -274,9 +274,14 @@ async def _form(call: Call) -> dict[str, Any]:
     else:
         fields = parse_qs((await call.body(limit, from_anyone=True)).decode("utf-8", "replace"), keep_blank_values=True)
         paths, expand = fields.get("paths", []), (fields.get("expand") or [""])[0]
+    return {"paths": checked_paths(paths), "expand": expand.lower() in ("true", "1")}
+
+
+def checked_paths(paths: Any) -> list[str]:
+    """Return the paths that a request lists."""
     if not isinstance(paths, list) or len(paths) > _MAX_PATHS or not all(isinstance(path, str) for path in paths):
         raise ApiError(400, f"`paths` must be a list of at most {_MAX_PATHS} texts.", "BadRequest")
-    return {"paths": paths, "expand": expand.lower() in ("true", "1")}
+    return paths
 
 
 def _with_cursor(call: Call, cursor: str) -> str:
