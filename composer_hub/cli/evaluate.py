@@ -12,6 +12,7 @@ from composer_hub import extras
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import to_option
 from composer_hub.cli.train import NEEDED
+from composer_hub.hub import check_target, destination, parse_ref
 from composer_hub.output import Output
 
 
@@ -53,7 +54,6 @@ def evaluate(
     if has_no_gpu() and "--use_cpu" not in words:
         words += ["--use_cpu", "true", "--bf16", "false"]
     check_words(words)
-    from composer_hub.hub import check_target, destination, parse_ref
     from composer_hub.train.run import evaluate as stage
     from composer_hub.train.run.main import quieten
     from composer_hub.train.run.options import parse

@@ -51,13 +51,8 @@ def ask(
     for number, ((label, rule), group) in enumerate(groups, start=1):
         rest = False
         for sample in group:
-            if not rest:
-                click.echo(f"\n{label} by the rule {rule} ({number} of {len(groups)} rules)", err=True)
-                click.echo(shown(sample, width), err=True)
-                click.echo(click.style(_KEYS, dim=True), err=True)
-            key = "d" if rest else _key(read_key)
-            if key == "q":
-                raise exits.Refused("Stopped in the review: nothing was published. The decisions so far are kept.")
+            title = f"{label} by the rule {rule} ({number} of {len(groups)} rules)"
+            key = "d" if rest else _ask_one(title, sample, _KEYS, read_key, width)
             rest = rest or key == "a"
             decisions.add(sample, keep=key == "k")
             any_kept = any_kept or key == "k"
@@ -68,22 +63,29 @@ def _ask_suggested(samples: list[Sample], decisions: Decisions, read_key: Callab
     """Show what the learned judge would replace; it stays unless the person decides otherwise."""
     any_accepted = rest = False
     for number, sample in enumerate(samples, start=1):
-        if not rest:
-            kind = "a secret" if sample.label == "SECRET" else "personal data"
-            sure = f"{sample.probability:.0%}"
-            click.echo(f"\nNot replaced: perhaps {kind} ({sure}, {number} of {len(samples)} suggestions)", err=True)
-            click.echo(shown(sample, width), err=True)
-            click.echo(click.style(_SUGGESTION_KEYS, dim=True), err=True)
-        key = "d" if rest else _key(read_key, enter="k")
-        if key == "q":
-            raise exits.Refused("Stopped in the review: nothing was published. The decisions so far are kept.")
+        kind = "a secret" if sample.label == "SECRET" else "personal data"
+        sure = f"{sample.probability:.0%}"
+        title = f"Not replaced: perhaps {kind} ({sure}, {number} of {len(samples)} suggestions)"
+        key = "d" if rest else _ask_one(title, sample, _SUGGESTION_KEYS, read_key, width, enter="k")
         rest = rest or key == "a"
         decisions.add(sample, keep=key == "k")
         any_accepted = any_accepted or key != "k"
     return any_accepted
 
 
-def _key(read_key: Callable[[], str], enter: str = "d") -> str:
+def _ask_one(
+    title: str, sample: Sample, keys: str, read_key: Callable[[], str], width: int, *, enter: str = "d"
+) -> str:
+    """Show a sample and return the key of the person's decision."""
+    for text in (f"\n{title}", shown(sample, width), click.style(keys, dim=True)):
+        click.echo(text, err=True)
+    key = _key(read_key, enter)
+    if key == "q":
+        raise exits.Refused("Stopped in the review: nothing was published. The decisions so far are kept.")
+    return key
+
+
+def _key(read_key: Callable[[], str], enter: str) -> str:
     while True:
         key = read_key().lower()
         if key in ("\x03", "\x04", ""):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from composer_hub.cli.main import format_option
+from composer_hub.local_hub import checking, cleaning
 from composer_hub.local_hub.env import default_root
 from composer_hub.local_hub.server import ServerError
 from composer_hub.output import Output, size
@@ -36,8 +37,6 @@ def check(data: Path | None, repair: bool, out: Output) -> None:
 
     Exits with 1 if something is missing or damaged. The server may be running.
     """
-    from composer_hub.local_hub import checking
-
     with _opened(data) as store:
         found = checking.check(store, set_aside=repair)
         if not found.problems and not found.damaged:
@@ -73,8 +72,6 @@ def gc(data: Path | None, dry_run: bool, min_age: float, out: Output) -> None:
 
     The server may be running.
     """
-    from composer_hub.local_hub import cleaning
-
     with _opened(data) as store:
         freed = cleaning.clean(store, min_age=60 * min_age, dry_run=dry_run)
         out.record({"data": str(store.root), **vars(freed)}, id_key="data")
