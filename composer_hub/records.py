@@ -603,6 +603,12 @@ def ranges(indices: Iterable[int], after: Ranges = ()) -> Ranges:
     return tuple(folded)
 
 
+def from_the_end(prompt: Ranges) -> Iterator[int]:
+    """Yield the indices of ranges, the last one first."""
+    for start, stop in reversed(prompt):
+        yield from range(stop - 1, start - 1, -1)
+
+
 def step_rows(trace: Trace) -> Iterator[StepRow]:
     """Yield the rows of the `steps` config, in time linear in the trace."""
     sizes = cumulative_chars(trace)

@@ -28,7 +28,7 @@ from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.sites import site_of, site_of_action, site_of_reply, site_without_result
 from composer_hub.errors.vocabulary import KINDS
-from composer_hub.records import ErrorSite, Step, ToolCall, Trace
+from composer_hub.records import ErrorSite, Step, ToolCall, Trace, from_the_end
 from composer_hub.session import ResultFlag, Session
 
 MIN_REPEATS = 3  # the third time in a row is a pattern
@@ -172,7 +172,7 @@ class _Finder:
 
     def _previous(self, step: Step) -> int:
         """Return the action that the model read last before this step, or -1."""
-        return next((index for index in _from_the_end(step.prompt) if index in self.actions), -1)
+        return next((index for index in from_the_end(step.prompt) if index in self.actions), -1)
 
 
 _NUMBERS = re.compile(r"0x[0-9a-fA-F]+|\d+")
@@ -195,18 +195,13 @@ def _replies(trace: Trace) -> dict[int, str]:
     replies: dict[int, str] = {}
     for step in trace.steps:
         reply = ""
-        for index in _from_the_end(step.prompt):
+        for index in from_the_end(step.prompt):
             if index in actions:
                 replies.setdefault(index, reply)
             if trace.messages[index].role != "user":
                 break
             reply = trace.messages[index].content
     return replies
-
-
-def _from_the_end(prompt: Sequence[tuple[int, int]]) -> Iterator[int]:
-    for start, stop in reversed(prompt):
-        yield from range(stop - 1, start - 1, -1)
 
 
 # --------------------------------------------------------------------------------------------------------- blame

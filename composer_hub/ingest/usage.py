@@ -16,7 +16,7 @@ from itertools import accumulate
 from typing import Any
 
 from composer_hub.ingest.foreign import as_dict, as_int
-from composer_hub.records import Message, Ranges, Step, message_chars
+from composer_hub.records import Message, Ranges, Step, from_the_end, message_chars
 from composer_hub.session import Usage
 
 SHRANK = "context_shrank"
@@ -123,7 +123,7 @@ def _parents(steps: Sequence[Step]) -> list[int]:
     places = {step.action: place for place, step in enumerate(steps)}
     parents = []
     for step in steps:
-        last = next((places[index] for index in _from_the_end(step.prompt) if index in places), -1)
+        last = next((places[index] for index in from_the_end(step.prompt) if index in places), -1)
         parents.append(last if last >= 0 and _holds(step.prompt, steps[last].prompt) else -1)
     return parents
 
@@ -166,8 +166,3 @@ def _thinking(action: Message, step: Step, usage: Usage) -> int:
 def _holds(prompt: Ranges, earlier: Ranges) -> bool:
     """Return whether a prompt has every message of an earlier one."""
     return all(any(start <= first and last <= stop for start, stop in prompt) for first, last in earlier)
-
-
-def _from_the_end(prompt: Ranges) -> Iterator[int]:
-    for start, stop in reversed(prompt):
-        yield from range(stop - 1, start - 1, -1)

@@ -10,6 +10,7 @@ from typing import Any
 
 from composer_hub.ingest.foreign import IMAGE, arguments_of, as_dict, as_list, first_text, joined, text_at
 from composer_hub.ingest.report import FileReport
+from composer_hub.ingest.tree import Node
 from composer_hub.records import Message, ToolCall
 
 CALLS = {"tool_use", "server_tool_use", "mcp_tool_use", "toolCall", "tool_call", "tool-call"}
@@ -85,3 +86,10 @@ class Blocks:
     def action(self) -> Message:
         """Return the message of the assistant."""
         return Message("assistant", self.text, tuple(self.calls), reasoning_content=joined(self.thoughts))
+
+
+def blocks_of(node: Node, content: Any, report: FileReport, number: int) -> Blocks:
+    """Read the content of a node, which is not exact if a block is lost."""
+    blocks = Blocks(content, report, number, node.node_id)
+    node.inexact = node.inexact or blocks.lost
+    return blocks

@@ -26,7 +26,7 @@ from composer_hub.ingest.documents import (
     read_records,
 )
 from composer_hub.ingest.foreign import as_dict, as_list, as_text, dict_at, list_at, text_at
-from composer_hub.ingest.readers.blocks import Blocks
+from composer_hub.ingest.readers.blocks import blocks_of
 from composer_hub.ingest.readers.claude_attachments import attachment_text, unseen_part
 from composer_hub.ingest.readers.claude_stream import ClaudeStream, is_first
 from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
@@ -175,12 +175,12 @@ class _File:
         if record.get("isVisibleInTranscriptOnly") is True and not is_summary:
             return
         node.cut = is_summary  # settled in `_cuts`, once the boundary above it is known
-        blocks = self._blocks(dict_at(record, "message").get("content"), node, number)
+        blocks = blocks_of(node, dict_at(record, "message").get("content"), self.report, number)
         messages: list[Message] = []
         flags: list[ResultFlag | None] = []
         for block in blocks.results:
             call_id = text_at(block, "tool_use_id") or text_at(record, "sourceToolUseID")
-            text = self._blocks(block.get("content"), node, number).text
+            text = blocks_of(node, block.get("content"), self.report, number).text
             messages.append(Message("tool", text, tool_call_id=call_id))
             flags.append(self._flag(block, record, text))
             self._spawn(record, call_id)
@@ -211,11 +211,11 @@ class _File:
         model = text_at(message, "model")
         if record.get("isApiErrorMessage") is True:  # shown to the user, never sent to the model
             self.report.add("provider_errors")
-            self.provider_errors[node.node_id] = self._blocks(message.get("content"), node, number).text
+            self.provider_errors[node.node_id] = blocks_of(node, message.get("content"), self.report, number).text
             return
         if model == SYNTHETIC_MODEL:
             self.report.add("synthetic")
-        blocks = self._blocks(message.get("content"), node, number)
+        blocks = blocks_of(node, message.get("content"), self.report, number)
         node.turn = text_at(message, "id") or node.node_id
         node.model = "" if model == SYNTHETIC_MODEL else model
         node.is_target = model != SYNTHETIC_MODEL
@@ -263,11 +263,6 @@ class _File:
         elif text:
             node.messages = (Message("user", text),)
             node.inexact = unseen_part(text)
-
-    def _blocks(self, content: Any, node: Node, number: int) -> Blocks:
-        blocks = Blocks(content, self.report, number, node.node_id)
-        node.inexact = node.inexact or blocks.lost
-        return blocks
 
     # ---- trees
 
@@ -321,10 +316,10 @@ class _File:
 
         An error in place of an answer belongs to no step: it is counted, and that is all.
         """
-        for uuid, said in self.provider_errors.items():
+        for uuid, detail in self.provider_errors.items():
             node = self.nodes.get(self.nodes[uuid].parent)
             if node is not None and node.turn and node.is_target and node.node_id in self.unfinished:
-                node.flags = node.flags or (ResultFlag(status="provider_error", detail=said),)
+                node.flags = node.flags or (ResultFlag(status="provider_error", detail=detail),)
 
     def _as_streamed(self) -> None:
         """Add what a stream records at its ends: the offered tools and the denied calls. No prompt is whole."""

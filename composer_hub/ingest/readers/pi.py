@@ -16,7 +16,7 @@ from composer_hub.harnesses import exit_code_in, harness_named
 from composer_hub.ingest.assemble import TraceFacts
 from composer_hub.ingest.documents import head_lines, json_lines
 from composer_hub.ingest.foreign import as_text, dict_at, first_text, text_at
-from composer_hub.ingest.readers.blocks import Blocks
+from composer_hub.ingest.readers.blocks import blocks_of
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.tree import Node, build_session
 from composer_hub.ingest.usage import usage_of
@@ -143,7 +143,7 @@ class _PiFile:
             self.report.unknown(f"message/{role}", number)
 
     def _assistant(self, node: Node, message: dict[str, Any], number: int) -> None:
-        blocks = self._blocks(message.get("content"), node, number)
+        blocks = blocks_of(node, message.get("content"), self.report, number)
         status = ENDED_BADLY.get(text_at(message, "stopReason"), "")
         if status == "provider_error":
             self.report.add("provider_errors")
@@ -162,7 +162,7 @@ class _PiFile:
         return self.chain.hexdigest()[:32]
 
     def _result(self, node: Node, message: dict[str, Any], number: int) -> None:
-        text = self._blocks(message.get("content"), node, number).text
+        text = blocks_of(node, message.get("content"), self.report, number).text
         is_error = message.get("isError")
         code = exit_code_in(text, _HARNESS) if is_error else None
         call_id, name = text_at(message, "toolCallId"), text_at(message, "toolName")
@@ -170,7 +170,7 @@ class _PiFile:
         node.flags = (ResultFlag(is_error if isinstance(is_error, bool) else None, code),)
 
     def _user(self, node: Node, message: dict[str, Any], number: int) -> None:
-        if text := self._blocks(message.get("content"), node, number).text:
+        if text := blocks_of(node, message.get("content"), self.report, number).text:
             node.messages = (Message("user", text),)
 
     def _compaction(self, node: Node, entry: dict[str, Any]) -> None:
@@ -181,11 +181,6 @@ class _PiFile:
             first = self.entry_ids[index]
         if first and first != node.node_id:
             node.kept = (first, node.parent)
-
-    def _blocks(self, content: Any, node: Node, number: int) -> Blocks:
-        blocks = Blocks(content, self.report, number, node.node_id)
-        node.inexact = node.inexact or blocks.lost
-        return blocks
 
     def facts(self) -> TraceFacts:
         """Return the facts of the header."""
