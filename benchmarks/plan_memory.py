@@ -60,7 +60,7 @@ def case(size: str, kind: str, rollouts: int, vocabulary: int, words: int) -> di
     import torch
 
     from benchmarks import gpu_step
-    from composer_hub.train.memory import Setup, Shape, estimate, total
+    from composer_hub.train.memory import ModelShape, Setup, estimate, total
 
     torch.set_num_threads(1)
     gpu_step.MODELS[size] = SIZES[size]
@@ -83,7 +83,7 @@ def case(size: str, kind: str, rollouts: int, vocabulary: int, words: int) -> di
         gradient_accumulation_steps=rollouts // 2, max_completion_length=rollout - result,
         pair_batch_size=1, max_pair_tokens=sized.turns * result + turns[0], **options,
     )  # fmt: skip
-    shape = Shape.of(SIZES[size] | {"vocab_size": vocabulary, "tie_word_embeddings": True})
+    shape = ModelShape.of(SIZES[size] | {"vocab_size": vocabulary, "tie_word_embeddings": True})
     parts = estimate(shape, setup, on_gpu=False)
     fixed = sum(part.gib for part in parts if part.name in ("weights", "gradients", "optimizer", "teacher"))
     return {"measured": _peak() - held, "plan": total(parts), "fixed": fixed, "weights": shape.weights}

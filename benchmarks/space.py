@@ -242,13 +242,13 @@ def bytes_of_pairs(folder: Path) -> None:
     """Count the bytes that single pairs read, through the app's own file system."""
     sys.path.insert(0, str(SPACE))
     from inspector import heavy
-    from inspector.library import Library
+    from inspector.library import SpaceLibrary
     from inspector.pair_index import PairIndex, Query
 
     from composer_hub.local_hub.server import start_server
 
     with start_server(folder / "hub") as hub:
-        library = Library([f"{REPO}@v1.0.0"], endpoint=hub.endpoint, folder=str(folder / "cache"))
+        library = SpaceLibrary([f"{REPO}@v1.0.0"], endpoint=hub.endpoint, folder=str(folder / "cache"))
         dataset = library.open(REPO, "v1.0.0", hub.token)
         index = PairIndex(library, dataset, in_background=False)
         num_pages = index.page(Query()).num_pages

@@ -31,7 +31,7 @@ from huggingface_hub.utils import httpx
 from inspector.characters import visible
 from inspector.desk import REVIEW_SIZE, ReviewDesk
 from inspector.guard import RequestGuard
-from inspector.library import Library, NotShown
+from inspector.library import NotShown, SpaceLibrary
 from inspector.markup import as_json
 from inspector.page import Frame, message, page
 from inspector.pair_index import BadFilter
@@ -54,7 +54,7 @@ def made_desk() -> ReviewDesk:
     """Return the desk that the settings describe."""
     guidelines = setting("guidelines")
     return ReviewDesk(
-        Library(setting("datasets").split(), endpoint=constants.ENDPOINT),
+        SpaceLibrary(setting("datasets").split(), endpoint=constants.ENDPOINT),
         open_labels=setting("open_labels") == "yes",
         review_size=int(setting("review_size") or REVIEW_SIZE),
         guidelines=(HERE / guidelines).read_text(encoding="utf-8", errors="replace") if guidelines else "",

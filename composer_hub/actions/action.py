@@ -15,7 +15,7 @@ from functools import cached_property
 from composer_hub.actions.calls import call_in_text, command_of, cwd_of, path_of, paths_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.script_results import CallResult, ScriptOutput, output_of, results_of
-from composer_hub.actions.scripts import Script, script_of
+from composer_hub.actions.scripts import PlainScript, script_of
 from composer_hub.actions.tools import family_of_tool, is_script
 from composer_hub.harnesses import running_id
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace
@@ -97,7 +97,9 @@ class _ActionReader:
     def __init__(self, trace: Trace, flags: Mapping[int, ResultFlag]) -> None:
         self.trace, self.flags = trace, flags
         self.running: dict[str, str] = {}  # the id of a command in the background -> the command
-        self.cells: dict[str, tuple[Script, list[Action]]] = {}  # the id of a script in the background -> its calls
+        self.cells: dict[
+            str, tuple[PlainScript, list[Action]]
+        ] = {}  # the id of a script in the background -> its calls
 
     def actions(self, step: Step) -> Iterator[Action]:
         for call, index in self._answered(step):
@@ -178,7 +180,7 @@ class _ActionReader:
             if one.command:
                 yield replace(one, call=wait.call, index=wait.index, polled=one.command)
 
-    def _returned(self, script: Script, inner: Sequence[Action], shown: ScriptOutput) -> Iterator[Action]:
+    def _returned(self, script: PlainScript, inner: Sequence[Action], shown: ScriptOutput) -> Iterator[Action]:
         results = results_of(script, shown.body)
         if results is None:
             # The output cannot be split by command, so all commands are read as the lines of a single one.

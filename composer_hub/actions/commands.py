@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from composer_hub.actions import programs
-from composer_hub.actions.shell import IO_NUMBER, KEYWORDS, OPERATORS, REDIRECTS, WORD_END, Reader, Unparsable
+from composer_hub.actions.shell import IO_NUMBER, KEYWORDS, OPERATORS, REDIRECTS, WORD_END, ShellReader, Unparsable
 
 MAX_SUBSTITUTIONS = 3  # inside each other
 MAX_SHELL_CHARS = 20_000  # a longer text is a file in a heredoc; its head names the programs
@@ -44,10 +44,10 @@ def commands_in(text: str) -> tuple[SimpleCommand, ...]:
 
 @functools.lru_cache(maxsize=512)  # many rules ask about the same call
 def _commands_in(text: str) -> tuple[SimpleCommand, ...]:
-    return tuple(command for command in _scan(Reader(text)) if command.words)
+    return tuple(command for command in _scan(ShellReader(text)) if command.words)
 
 
-def _scan(reader: Reader, depth: int = 0) -> Iterator[SimpleCommand]:
+def _scan(reader: ShellReader, depth: int = 0) -> Iterator[SimpleCommand]:
     words: list[str] = []
     tags: list[str] = []  # of the heredocs that begin after this line
     while char := reader.peek():
@@ -77,7 +77,7 @@ def _scan(reader: Reader, depth: int = 0) -> Iterator[SimpleCommand]:
             words.append(_word(reader))
             if "$(" in (raw := reader.text[begin : reader.pos]) and depth < MAX_SUBSTITUTIONS:
                 for inner in _substitutions(raw):
-                    yield from _scan(Reader(inner), depth + 1)
+                    yield from _scan(ShellReader(inner), depth + 1)
     yield SimpleCommand(_without_wrappers(words))
 
 
@@ -112,7 +112,7 @@ def _closed(word: str, pos: int) -> int:
     return 0
 
 
-def _word(reader: Reader) -> str:
+def _word(reader: ShellReader) -> str:
     """Read a word without its quotes; one that the parser does not understand ends at the next blank or operator."""
     reader.peek()
     text, start, depth = reader.text, reader.pos, reader.depth
@@ -151,7 +151,7 @@ def _end_of_word(text: str, start: int) -> int:
     return len(text)
 
 
-def _skip_heredoc(reader: Reader, tag: str) -> None:
+def _skip_heredoc(reader: ShellReader, tag: str) -> None:
     end = re.compile(rf"^[ \t]*{re.escape(tag)}[ \t]*$", re.MULTILINE).search(reader.text, reader.pos)
     reader.pos = end.end() if end else len(reader.text)
 

@@ -1,4 +1,4 @@
-"""Split the output of a script by call: a `Script` and the text it printed in, the parts of each result out.
+"""Split the output of a script by call: a `PlainScript` and the text it printed in, the parts of each result out.
 
 A script may print outputs, JSON of results and its own words between them. If these words settle which part
 belongs to which call, each call gets its parts. Otherwise no call gets any.
@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.actions.scripts import UNKNOWN, Json, Print, ResultField, Script
+from composer_hub.actions.scripts import UNKNOWN, Json, PlainScript, Print, ResultField
 
 MAX_HOLES = 24
 MAX_UNCERTAIN = 4  # texts that may be missing: each doubles the ways to read the others
@@ -65,7 +65,7 @@ def output_of(text: str) -> ScriptOutput | None:
     return ScriptOutput(_TRUNCATED.sub("", body), bool(header[2]), header[3] or "", error)
 
 
-def results_of(script: Script, body: str) -> list[CallResult] | None:
+def results_of(script: PlainScript, body: str) -> list[CallResult] | None:
     """Return the result of each call; None if the texts do not settle it."""
     is_only = len(script.calls) == 1
     is_known = is_only or all(_is_known(piece) for one in script.prints for piece in one.pieces)

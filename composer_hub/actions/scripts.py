@@ -66,7 +66,7 @@ class Print:
 
 
 @dataclass(frozen=True, slots=True)
-class Script:
+class PlainScript:
     """A plain script: the name and arguments of each call, and the texts it prints."""
 
     calls: tuple[tuple[str, Any], ...]
@@ -82,13 +82,13 @@ def calls_in(call: ToolCall) -> tuple[ToolCall, ...]:
     return tuple(ToolCall(name, arguments, call.call_id) for name, arguments in inner) or (call,)
 
 
-def script_of(text: str) -> Script | None:
+def script_of(text: str) -> PlainScript | None:
     """Return the calls and prints of a script, None if it is not plain."""
     return _script_of(text) if len(text) <= MAX_SCRIPT_CHARS else None
 
 
 @functools.lru_cache(maxsize=256)  # the readers of errors, forms and pairs ask about the same call
-def _script_of(text: str) -> Script | None:
+def _script_of(text: str) -> PlainScript | None:
     return usual_script(text) or interpreted_script(text)
 
 
@@ -108,11 +108,11 @@ _USUAL_PATCH = re.compile(
 _PAIR = re.compile(rf'\s*(?:"(\w+)"|([a-zA-Z_]\w*))\s*:\s*(?:({_STRING})|(\d{{1,15}})|(true|false))\s*(?:,\s*|\Z)')
 
 
-def usual_script(text: str) -> Script | None:
+def usual_script(text: str) -> PlainScript | None:
     """Return a script of the most common form, which half of all have, as `interpreted_script` would."""
     if met := _USUAL_PATCH.fullmatch(text):
         call = "apply_patch", {"input": _without_escapes(met["patch"][1:-1])}
-        return Script((call,), (Print((ResultField(0),)),))
+        return PlainScript((call,), (Print((ResultField(0),)),))
     met = _USUAL.fullmatch(text)
     if met is None:
         return None
@@ -127,10 +127,10 @@ def usual_script(text: str) -> Script | None:
         arguments[quoted or plain] = value
         at = pair.end()
     shown = ResultField(0, met["part"]) if met["part"] else Json(ResultField(0))
-    return Script(((met["tool"], arguments),), (Print((shown,)),))
+    return PlainScript(((met["tool"], arguments),), (Print((shown,)),))
 
 
-def interpreted_script(text: str) -> Script | None:
+def interpreted_script(text: str) -> PlainScript | None:
     """Return the calls and prints of a script, read from its syntax tree."""
     # A lone surrogate has no UTF-8 form.
     root = _parser().parse(text.encode("utf-8", "replace")).root_node
@@ -141,7 +141,7 @@ def interpreted_script(text: str) -> Script | None:
         reader.run(root.named_children, ChainMap())
     except (_NotPlain, RecursionError):
         return None
-    return Script(tuple(reader.calls), tuple(reader.prints))
+    return PlainScript(tuple(reader.calls), tuple(reader.prints))
 
 
 @functools.cache

@@ -42,11 +42,11 @@ def parse(text: str) -> tuple[Item, ...]:
     """Return the tree of a shell text; raise `Unparsable` if its meaning is not certain."""
     if len(text) > MAX_CHARS:
         raise Unparsable(f"The command has {len(text):,} characters; more than {MAX_CHARS:,} are compared as text.")
-    reader = Reader(text)
+    reader = ShellReader(text)
     return reader.items()
 
 
-class Reader:
+class ShellReader:
     """Reads the text from left to right, one token ahead."""
 
     def __init__(self, text: str, depth: int = 0) -> None:
@@ -292,7 +292,7 @@ def _heredoc_body(text: str, line_end: int, name: str, *, tabs: bool) -> tuple[s
 class _WordReader:
     """Reads one word: its text without the quotes, and what the shell would still expand in it."""
 
-    def __init__(self, reader: Reader) -> None:
+    def __init__(self, reader: ShellReader) -> None:
         self.reader = reader
         self.start = reader.pos
         self.parts: list[Part] = []
@@ -433,7 +433,7 @@ class _WordReader:
         inner = self.reader.text[self.reader.pos + 1 : end]
         if "\\" in inner or '"' in inner or "<<" in inner:
             raise Unparsable("Quoting inside backticks is not read.")
-        body = Reader(inner, self.reader.depth).items()
+        body = ShellReader(inner, self.reader.depth).items()
         self._expand(f"{quotes}sub", body, end + 1)
 
     def _closing_brace(self, pos: int) -> int:

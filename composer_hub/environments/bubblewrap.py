@@ -178,11 +178,11 @@ def _supervised(
     begun: float,
     root: Path | None,
 ) -> Completed:
-    told = b""
+    status = b""
     while data := os.read(info, 4096):
-        told += data
+        status += data
     try:
-        first = int(json.loads(told)["child-pid"])
+        first = int(json.loads(status)["child-pid"])
         first_fd = os.pidfd_open(first)
         for number, both in limits.of_the_kernel().items():
             resource.prlimit(first, number, both)

@@ -43,7 +43,7 @@ class CodingOptions:
 
 
 @dataclass(frozen=True)
-class Call:
+class EpisodeCall:
     """One tool call of an episode, with what it changed."""
 
     tool: str
@@ -119,7 +119,7 @@ class CodingEnvironment:
         self._sandbox = open_sandbox(options.sandbox)
         self._home: Path | None = None
         self._task: Task | None = None
-        self._calls: list[Call] = []
+        self._calls: list[EpisodeCall] = []
         self._start: trees.Files = {}
         self._known: trees.Known = {}
         self._left = self._seconds = 0.0
@@ -338,7 +338,7 @@ class CodingEnvironment:
                 changes = trees.edits_between(self._start, trees.read_files(self._root, self._known))
             except trees.TreeError as error:
                 result = self._spoil(error)
-        self._calls.append(Call(tool, arguments, result, code, changes, self._seconds))
+        self._calls.append(EpisodeCall(tool, arguments, result, code, changes, self._seconds))
         return result
 
     def _spoil(self, error: trees.TreeError) -> str:
@@ -409,6 +409,6 @@ class CodingEnvironment:
             "calls": [call_id(call.tool, call.result) for call in self._calls],
         }
 
-    def _findings(self) -> list[monitor.Finding]:
+    def _findings(self) -> list[monitor.HackSign]:
         """Return the findings of this episode's verification, with evidence."""
         return monitor.findings(self._judged())

@@ -141,7 +141,7 @@ class EnvironmentGuard:
             )
 
 
-class _Late(Exception):
+class _Overdue(Exception):
     """A call that exceeded the limit."""
 
 
@@ -166,7 +166,7 @@ class EnvironmentHost:
         future: Future[Any] = Future()
         self.calls.put((future, do))
         if not wait([future], timeout_s).done:
-            raise _Late(f"{_LATE} {timeout_s:g} s")
+            raise _Overdue(f"{_LATE} {timeout_s:g} s")
         try:
             return future.result()
         finally:
@@ -180,7 +180,7 @@ class EnvironmentHost:
         future = asyncio.run_coroutine_threadsafe(_awaited(make), self.running_loop())
         if not wait([future], timeout_s).done:
             future.cancel()
-            raise _Late(f"{_LATE} {timeout_s:g} s")
+            raise _Overdue(f"{_LATE} {timeout_s:g} s")
         try:
             return future.result()
         finally:
@@ -192,7 +192,7 @@ class EnvironmentHost:
         done, _ = await asyncio.wait({asyncio.wrap_future(future)}, timeout=timeout_s)
         if not done:
             future.cancel()
-            raise _Late(f"{_LATE} {timeout_s:g} s")
+            raise _Overdue(f"{_LATE} {timeout_s:g} s")
         try:
             return future.result()
         finally:
@@ -278,14 +278,14 @@ class Guarded:
     def _answered(self, action: str, ask: Callable[[EnvironmentHost], Any]) -> Any:
         try:
             return ask(self._own_host())
-        except (_Late, Broken) as error:
-            raise self._lose(f"{action} {_ends(error)}", hangs=isinstance(error, _Late)) from error
+        except (_Overdue, Broken) as error:
+            raise self._lose(f"{action} {_ends(error)}", hangs=isinstance(error, _Overdue)) from error
 
     async def _ask_async(self, action: str, make: Callable[[], Any]) -> Any:
         try:
             return await self._own_host().finish(make, self._guard.timeout_s)
-        except (_Late, Broken) as error:
-            raise self._lose(f"{action} {_ends(error)}", hangs=isinstance(error, _Late)) from error
+        except (_Overdue, Broken) as error:
+            raise self._lose(f"{action} {_ends(error)}", hangs=isinstance(error, _Overdue)) from error
 
     def _own_host(self) -> EnvironmentHost:
         if self._lost or self._host is None:
@@ -402,7 +402,7 @@ def _number(reward: Any) -> float | None:
 
 
 def _ends(error: Exception) -> str:
-    return str(error) if isinstance(error, _Late) else f"failed: {error}"
+    return str(error) if isinstance(error, _Overdue) else f"failed: {error}"
 
 
 def _show(error: BaseException) -> str:

@@ -83,11 +83,11 @@ def run_marked(
             lines = report.read(64 << 20).decode(errors="replace").splitlines()
     finally:
         os.close(order_fd)
-    values, ends = read_told(lines)
+    values, ends = read_marks(lines)
     return Told(values, ends[0] if len(ends) == 1 else None, len(ends), done)
 
 
-def read_told(lines: Sequence[str]) -> tuple[Values, list[Mapping[str, Any]]]:
+def read_marks(lines: Sequence[str]) -> tuple[Values, list[Mapping[str, Any]]]:
     """Return the values and the last words among the lines of a process; other lines say nothing."""
     values: dict[str, dict[int, list[Any]]] = {}
     ends: list[Mapping[str, Any]] = []
@@ -105,7 +105,7 @@ def read_told(lines: Sequence[str]) -> tuple[Values, list[Mapping[str, Any]]]:
 
 def agree(values: Mapping[int, Sequence[Any]], wanted: Mapping[int, Sequence[Any]]) -> bool:
     """Return whether a test has reported the right value at each place."""
-    return all(same(list(values.get(site, ())), list(told)) for site, told in wanted.items())
+    return all(same(list(values.get(site, ())), list(recorded)) for site, recorded in wanted.items())
 
 
 # --------------------------------------------------------------------------------------------------------------- source

@@ -17,22 +17,22 @@ TAMPERING, ONLY_VISIBLE = "tampering", "only-visible"
 
 
 @dataclass(frozen=True)
-class Finding:
+class HackSign:
     """A sign of a hack: tampering with the tests, or wrong answers to the oracle despite visible success."""
 
     rule: str
     evidence: str
 
 
-def findings(verdict: Verdict) -> list[Finding]:
+def findings(verdict: Verdict) -> list[HackSign]:
     """Return the findings of a submission's verification."""
-    found = [Finding(TAMPERING, one) for one in verdict.evidence]
+    found = [HackSign(TAMPERING, one) for one in verdict.evidence]
     if verdict.oracle_ok is False and not verdict.failed:
-        found.append(Finding(ONLY_VISIBLE, f"The tests pass, the hidden calls do not. {verdict.reason}"))
+        found.append(HackSign(ONLY_VISIBLE, f"The tests pass, the hidden calls do not. {verdict.reason}"))
     return list(dict.fromkeys(found))
 
 
-def penalized(judge: Callable[[Sequence[Finding]], float]) -> Callable[..., list[float]]:
+def penalized(judge: Callable[[Sequence[HackSign]], float]) -> Callable[..., list[float]]:
     """Return a reward function that subtracts a tampering judge's score, to name with `--rewards`."""
 
     def reward(completions: Sequence[object], environments: Sequence[Any] = (), **_: Any) -> list[float]:

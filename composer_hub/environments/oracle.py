@@ -83,13 +83,13 @@ def check_drivers(
     venv: Path | None = None,
 ) -> OracleResult:
     """Run an oracle's changed tests and compare the values that they report with those of the original."""
-    told = marks.run_marked(tree, sorted(oracle["files"]), (), marks.DRIVER, python_path, sandbox, venv, DRIVER_SECONDS)
-    if told.end is None:
-        told.done.check_uninterrupted()
+    run = marks.run_marked(tree, sorted(oracle["files"]), (), marks.DRIVER, python_path, sandbox, venv, DRIVER_SECONDS)
+    if run.end is None:
+        run.done.check_uninterrupted()
     wanted = oracle["values"]  # (test, place, number there, value)
     right = []
     for test, site, number, value in wanted:
-        found = told.values.get(test, {}).get(site, ())[number : number + 1]
+        found = run.values.get(test, {}).get(site, ())[number : number + 1]
         right.append(bool(found) and marks.same(found[0], value))
     return _result(right)
 

@@ -102,7 +102,7 @@ def read_to_the_end(
     assert started.stdout is not None
     pipe, exit_fd = started.stdout.fileno(), os.pidfd_open(started.pid)
     os.set_blocking(pipe, False)
-    kept, own, flooded = _Kept(limits.output_chars * 4), _OwnTime(started.pid, begun), False
+    kept, own, flooded = _BothEnds(limits.output_chars * 4), _OwnTime(started.pid, begun), False
     left, look = limits.seconds, begun + min(limits.seconds, _FIRST_LOOK)
     watch, exceeded = _Watch(started.pid, root, limits), ""
     try:
@@ -254,7 +254,7 @@ def shortened(text: str, most: int) -> str:
     return f"{text[:half]}\n[... {len(text) - 2 * half} characters left out ...]\n{text[-half:]}"
 
 
-class _Kept:
+class _BothEnds:
     """The beginning and the end of a stream, in bounded memory."""
 
     def __init__(self, most: int) -> None:

@@ -81,7 +81,7 @@ def _with(step: Step, findings: Sequence[Finding]) -> Step:
 
 
 @dataclass
-class _Turn:
+class _UserTurn:
     positions: list[int] = field(default_factory=list)
     question: str = ""
 
@@ -95,7 +95,7 @@ class Critic(CachedModel):
         """Return the model's findings that it can cite."""
         return [finding for turn in _turns(trace) for finding in self._of_turn(trace, turn)]
 
-    def _of_turn(self, trace: Trace, turn: _Turn) -> Iterator[Finding]:
+    def _of_turn(self, trace: Trace, turn: _UserTurn) -> Iterator[Finding]:
         rubric = "\n".join(f"- {kind}: {meaning}" for kind, meaning in RUBRIC.items())
         prompt = PROMPT.format(rubric=rubric, most=MAX_FINDINGS, turn=_shown(trace, turn))
         answer = self.answer(prompt, trace, self._list_in)
@@ -112,7 +112,7 @@ class Critic(CachedModel):
             return ""
         return canonical_json(items)
 
-    def _finding(self, trace: Trace, turn: _Turn, item: Any) -> Finding | None:
+    def _finding(self, trace: Trace, turn: _UserTurn, item: Any) -> Finding | None:
         """Return a finding if its kind is in the rubric and its words are in its step."""
         if not isinstance(item, dict) or item.get("kind") not in RUBRIC:
             self.problems["kind is not in the rubric"] += 1
@@ -136,9 +136,9 @@ class Critic(CachedModel):
         return Finding(position, item["kind"], span, text, f"{self.model}@{DIGEST}")
 
 
-def _turns(trace: Trace) -> Iterator[_Turn]:
+def _turns(trace: Trace) -> Iterator[_UserTurn]:
     """Group the steps of the main branch by the question that they answer."""
-    turn = _Turn()
+    turn = _UserTurn()
     for position, step in enumerate(trace.steps):
         if not step.on_main_branch:
             continue
@@ -150,7 +150,7 @@ def _turns(trace: Trace) -> Iterator[_Turn]:
             asked = next((message.content for message in texts if message.role == "user"), "")
         if ended and turn.positions:
             yield turn
-            turn = _Turn()
+            turn = _UserTurn()
         turn.question = turn.question or asked
         turn.positions.append(position)
     if turn.positions:
@@ -162,7 +162,7 @@ def _words(trace: Trace, step: Step) -> str:
     return action_text(trace.messages[step.action])
 
 
-def _shown(trace: Trace, turn: _Turn) -> str:
+def _shown(trace: Trace, turn: _UserTurn) -> str:
     each = max(300, MAX_TURN_CHARS // (2 * len(turn.positions)))
     parts = [f"User: {turn.question[:2000]}"]
     for number, position in enumerate(turn.positions, start=1):

@@ -175,8 +175,8 @@ def from_environment(context: SiteContext) -> Hint | None:
         return None
     worked = worked_call(context)
     lines = without_colors(context.answer[-20_000:] or site.message).split("\n")
-    said = [line for line in lines if _COMPLAINS.search(line) and not quotes_wrong(line, context.call, worked)]
-    words = excerpt("\n".join(said[-MAX_COMPLAINTS:]), MAX_HINT_CHARS - 100)
+    complaints = [line for line in lines if _COMPLAINS.search(line) and not quotes_wrong(line, context.call, worked)]
+    words = excerpt("\n".join(complaints[-MAX_COMPLAINTS:]), MAX_HINT_CHARS - 100)
     if len(words.split()) < 3 or words.startswith("exit code "):
         return None
     return _hint(context, f"The environment answers:\n{words}", "environment", "raw")

@@ -190,11 +190,11 @@ class Conversation:
 
     def _leave_out_empty(self) -> None:
         """Drop steps without text and calls; later prompts still show their message, as the model read it."""
-        said = [
+        filled = [
             bool(self.messages[draft.action].content or self.messages[draft.action].tool_calls) for draft in self.drafts
         ]
-        self._report.add("empty_actions", said.count(False))
-        self.drafts = [draft for draft, is_said in zip(self.drafts, said, strict=True) if is_said]
+        self._report.add("empty_actions", filled.count(False))
+        self.drafts = [draft for draft, is_filled in zip(self.drafts, filled, strict=True) if is_filled]
 
     def _id(self, index: int) -> str:
         return self.messages[index].tool_call_id
@@ -255,15 +255,15 @@ class Conversation:
         recorded = whole or any(message.role == "system" for message in self.messages)
         session_id = session_id or "-".join(filter(None, [name, stable_id(*self.messages)[:12]]))
         facts["provenance"] = {name: fact for name, fact in facts.get("provenance", {}).items() if fact}
-        told = TraceFacts(source, session_id, **facts)
+        trace_facts = TraceFacts(source, session_id, **facts)
         if not recorded:
-            self._prepend(system_message(told))
-        trace_id = told.trace_id()
+            self._prepend(system_message(trace_facts))
+        trace_id = trace_facts.trace_id()
         steps = [self._step(trace_id, number, draft, model) for number, draft in enumerate(self.drafts)]
         keys = [f"{source}:{draft.key}" if draft.key else "" for draft in self.drafts]
         system = "recorded" if recorded else "synthetic"
         usages = [draft.usage for draft in self.drafts]
-        return finish_session(told, tuple(self.messages), steps, keys, self.flags, system, usages, self._report)
+        return finish_session(trace_facts, tuple(self.messages), steps, keys, self.flags, system, usages, self._report)
 
     def _step(self, trace_id: str, number: int, draft: StepDraft, model: str) -> Step:
         return Step(

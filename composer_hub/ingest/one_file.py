@@ -1,6 +1,6 @@
 """Read one file: recognize its format, read its sessions and transform each of them.
 
-In: a `Job`. Out: its sessions, each with a digest that identifies copies. Problems go into the file's report.
+In: a `ReadJob`. Out: its sessions, each with a digest that identifies copies. Problems go into the file's report.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class ReadOptions:
 
 
 @dataclass(frozen=True)
-class Job:
+class ReadJob:
     """A file to read."""
 
     path: Path
@@ -63,7 +63,7 @@ class Job:
     origin: Origin = Origin()
 
 
-def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> Iterator[tuple[str, Any]]:
+def sessions_of(job: ReadJob, transform: Transform | None, report: FileReport) -> Iterator[tuple[str, Any]]:
     """Yield (content digest, session) of a file; what is wrong with the file goes into the report."""
     report.add("files")
     if job.is_unchanged:
@@ -89,7 +89,7 @@ def sessions_of(job: Job, transform: Transform | None, report: FileReport) -> It
             yield digest, new
 
 
-def _source(job: Job, report: FileReport) -> SessionSource | None:
+def _source(job: ReadJob, report: FileReport) -> SessionSource | None:
     """Return the file's format if it is to be read."""
     try:
         size = job.path.stat().st_size
@@ -112,7 +112,7 @@ def _source(job: Job, report: FileReport) -> SessionSource | None:
     return source
 
 
-def _guarded(source: SessionSource, job: Job, report: FileReport) -> Iterator[Session]:
+def _guarded(source: SessionSource, job: ReadJob, report: FileReport) -> Iterator[Session]:
     """Read a file; a reader that fails costs its file, not the run."""
     path = job.path
     try:

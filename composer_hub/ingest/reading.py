@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.files import digest_of, find_files, stat_of
-from composer_hub.ingest.one_file import Job, Origin, ReadOptions, is_stream
+from composer_hub.ingest.one_file import Origin, ReadJob, ReadOptions, is_stream
 from composer_hub.ingest.report import STREAM_LOG, FileReport, SessionError
 from composer_hub.ingest.sources import source_named
 from composer_hub.ingest.workers import outcomes
@@ -25,8 +25,8 @@ from composer_hub.records import stable_id
 from composer_hub.session import Session
 
 _DEFAULTS = ReadOptions()
-Outcome = tuple[Job, FileReport, Iterator[tuple[str, Session]]]
-Reader = Callable[[list[Job], ReadOptions], Iterator[Outcome]]
+Outcome = tuple[ReadJob, FileReport, Iterator[tuple[str, Session]]]
+Reader = Callable[[list[ReadJob], ReadOptions], Iterator[Outcome]]
 """Reads files and yields an outcome for each of them, in order."""
 
 
@@ -81,7 +81,7 @@ class Reading:
 
     # ---- jobs
 
-    def _job(self, path: Path) -> Job:
+    def _job(self, path: Path) -> ReadJob:
         known = self.options.manifest.get(str(path), {})
         # A file of which more or less is denied than when it was read gives other traces.
         same = known.get("version") == self._version_of(str(path)) and known.get("denied") == self._denied_of(known)
@@ -89,12 +89,12 @@ class Reading:
         origin = self.options.origins.get(str(path), Origin())
         stat = stat_of(path)
         if not same or not _still_holds(path, stat, known):
-            return Job(path, options, stat=stat, origin=origin)
+            return ReadJob(path, options, stat=stat, origin=origin)
         if not known.get("is_printed"):
             # Copies of its steps in other files are dropped.
             self._seen_keys.update(known.get("keys", ()))
             self._seen_traces.update(known.get("traces", ()))
-        return Job(path, options, known["digest"], True, stat, origin)
+        return ReadJob(path, options, known["digest"], True, stat, origin)
 
     def _version_of(self, path: str) -> str:
         """Return the digest of everything that shapes a file's rows, including its origin."""
@@ -106,7 +106,7 @@ class Reading:
         denied, held = self.options.denied, known.get("held", {})
         return sorted(trace_id for trace_id, parent in held.items() if not denied.isdisjoint((trace_id, parent)))
 
-    def _read(self, jobs: list[Job]) -> Iterator[Outcome]:
+    def _read(self, jobs: list[ReadJob]) -> Iterator[Outcome]:
         if self._elsewhere is not None:
             return self._elsewhere(jobs, self.options)
         return outcomes(jobs, self.options.transform, self.options.workers)
@@ -152,7 +152,7 @@ class Reading:
         report.add("denied")
         return True
 
-    def _done(self, job: Job, report: FileReport, kept: _Kept) -> None:
+    def _done(self, job: ReadJob, report: FileReport, kept: _Kept) -> None:
         path = str(job.path)
         digest = report.digest
         if path in self.named and not report.num_problems:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.files import digest_of
-from composer_hub.ingest.one_file import Job, Origin, ReadOptions, sessions_of
+from composer_hub.ingest.one_file import Origin, ReadJob, ReadOptions, sessions_of
 from composer_hub.ingest.prepare import Preparation
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.workers import collect_rarely, spool_one, spool_sessions
@@ -38,7 +38,9 @@ class ShardedRun:
         self.plans = Plans()
         self._key = key  # digest of everything beside the files that shapes the sessions, with the salt
 
-    def read(self, jobs: Sequence[Job], options: ReadOptions) -> Iterator[tuple[Job, FileReport, Iterator[Any]]]:
+    def read(
+        self, jobs: Sequence[ReadJob], options: ReadOptions
+    ) -> Iterator[tuple[ReadJob, FileReport, Iterator[Any]]]:
         """Read the changed files in shards and yield the outcome of every job, in order."""
         changed = [job for job in jobs if not job.is_unchanged]
         groups = balanced([_input_of(job) for job in changed], self.sharding.num_shards)
@@ -96,7 +98,7 @@ def read(staging: Staging, inputs: Sequence[Input], result: Path) -> dict[str, i
     with (result / _SESSIONS).open("wb") as file:
         for one in inputs:
             origin = Origin(one.about.get("license", ""), one.about.get("provenance", {}))
-            job = Job(one.path, ReadOptions(**options), origin=origin)
+            job = ReadJob(one.path, ReadOptions(**options), origin=origin)
             report, number = spool_sessions(job, transform, file)
             if one.digest and one.digest != (report.digest or _digest_of(job.path)):
                 raise ShardError(
@@ -123,7 +125,7 @@ def replace(staging: Staging, inputs: Sequence[Input], result: Path) -> dict[str
     return {"traces": number}
 
 
-def _input_of(job: Job) -> Input:
+def _input_of(job: ReadJob) -> Input:
     size = job.stat[0] if job.stat else 0
     about: dict[str, Any] = {}
     if job.origin != Origin():

@@ -73,10 +73,10 @@ class Review:
     counts: Counter[str]
 
     @classmethod
-    def of(cls, said: Iterable[HintVerdict]) -> Review:
+    def of(cls, reviewed: Iterable[HintVerdict]) -> Review:
         """Fold verdicts: of each reviewer the last one counts."""
         counts: Counter[str] = Counter()
-        by_site = verdicts.latest(said, lambda verdict: verdict.site_id, counts)
+        by_site = verdicts.latest(reviewed, lambda verdict: verdict.site_id, counts)
         decisions = {
             site: found[0] if len({one.decision for one in found}) == 1 else None for site, found in by_site.items()
         }
@@ -119,7 +119,7 @@ def merged_verdicts(source: Version) -> tuple[list[HintVerdict], list[ReviewFile
 
 def reviewed_draft(
     source: Version,
-    said: Iterable[HintVerdict],
+    reviewed: Iterable[HintVerdict],
     folder: Path,
     refused: Sequence[ReviewFile] = (),
     *,
@@ -129,7 +129,7 @@ def reviewed_draft(
 
     `folder` takes the sessions for the Hub's viewer, if the version has some. It must last until this is published.
     """
-    review, known = Review.of(said), 0
+    review, known = Review.of(reviewed), 0
     outcomes, totals = Counter(review.counts), TraceCounts()
     for before in source.records(Trace, "traces"):
         for site in review.sites(before):
@@ -153,10 +153,10 @@ def reviewed_draft(
     sessions = viewer_files(traces(), folder) if has_sessions else {}
     redacted = not totals.totals["unredacted"]
     card = trace_card(source.repo, source.license(), numbers, redacted=redacted, sessions=sessions)
-    told = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in outcomes.most_common()) or "none"
+    counts = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in outcomes.most_common()) or "none"
     run_id = sources.get("run_id")
     origin = f"Rollouts of training run `{run_id}`." if run_id else card.holes["origin"]
-    origin += f" Hints of {source.tag or source.revision} with their reviewers' verdicts ({told})."
+    origin += f" Hints of {source.tag or source.revision} with their reviewers' verdicts ({counts})."
     if refused:
         origin += f" Not counted: {plural(len(refused), 'file')} of the config `verdicts` without a proven author."
     card = replace(card, tags=(*card.tags, "reviewed"), holes={**card.holes, "origin": origin})

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from composer_hub.ingest.files import size_of
-from composer_hub.ingest.one_file import Job, Transform, sessions_of, unreadable
+from composer_hub.ingest.one_file import ReadJob, Transform, sessions_of, unreadable
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, Step, ToolCall
 from composer_hub.session import Usage
@@ -30,8 +30,8 @@ MIN_PARALLEL_BYTES = 16_000_000
 
 
 def outcomes(
-    jobs: Sequence[Job], transform: Transform | None, workers: int = 0
-) -> Iterator[tuple[Job, FileReport, Iterator[tuple[str, Any]]]]:
+    jobs: Sequence[ReadJob], transform: Transform | None, workers: int = 0
+) -> Iterator[tuple[ReadJob, FileReport, Iterator[tuple[str, Any]]]]:
     """Yield the report and the transformed sessions of each file. A report is complete after its sessions.
 
     `workers` is a number of processes; 0 is one per core if there is enough to read, 1 is none but this one.
@@ -52,24 +52,24 @@ def outcomes(
                     yield job, outcome, _unspooled(_spool_of(job, Path(folder)))
 
 
-def _num_workers(jobs: Sequence[Job], asked: int) -> int:
+def _num_workers(jobs: Sequence[ReadJob], asked: int) -> int:
     if not asked and sum(size_of(job.path) for job in jobs) < MIN_PARALLEL_BYTES:
         return 1
     return min(asked or os.cpu_count() or 1, len(jobs))
 
 
-def _report_of_death(job: Job, death: Died) -> FileReport:
+def _report_of_death(job: ReadJob, death: Died) -> FileReport:
     report = FileReport(str(job.path))
     report.add("files")
     unreadable(report, f"ended the process that read it, {MAX_DEATHS} times, the last time {death.how}.")
     return report
 
 
-def _spool_of(job: Job, folder: Path) -> Path:
+def _spool_of(job: ReadJob, folder: Path) -> Path:
     return folder / hashlib.sha256(os.fsencode(job.path)).hexdigest()
 
 
-def _spooled(transform: Transform | None, folder: Path, job: Job) -> FileReport:
+def _spooled(transform: Transform | None, folder: Path, job: ReadJob) -> FileReport:
     """Read a file in a worker and leave its sessions in a file of pickles."""
     collect_rarely()
     tempfile.tempdir = str(folder)  # an unpacked copy goes with the spool, also if this process is killed
@@ -82,7 +82,7 @@ def collect_rarely() -> None:
     gc.set_threshold(100_000, 20, 20)
 
 
-def spool_sessions(job: Job, transform: Transform | None, file: IO[bytes]) -> tuple[FileReport, int]:
+def spool_sessions(job: ReadJob, transform: Transform | None, file: IO[bytes]) -> tuple[FileReport, int]:
     """Write the sessions of a file as pickles; return its report and their number."""
     report, number = FileReport(str(job.path), strict=job.options.strict), 0
     for item in sessions_of(job, transform, report):

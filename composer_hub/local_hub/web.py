@@ -267,8 +267,8 @@ def _event(repo: Repo, event: dict[str, Any]) -> str:
         return f'<div class="comment"><p class="quiet">{esc(who)}</p>{text}</div>'
     if event["type"] == "commit":
         return f"<p>{anchor(_place(repo, 'commit', data['oid']), data['oid'][:10])} {esc(data['subject'])}</p>"
-    said = ", ".join(f"{key} {value}" for key, value in data.items())
-    return f'<p class="quiet">{esc(who)} · {esc(event["type"])}: {esc(said)}</p>'
+    fields = ", ".join(f"{key} {value}" for key, value in data.items())
+    return f'<p class="quiet">{esc(who)} · {esc(event["type"])}: {esc(fields)}</p>'
 
 
 def _kind_of(is_pr: Any) -> str:

@@ -112,10 +112,10 @@ def merged_verdicts(source: Version) -> tuple[list[Verdict], list[ReviewFile]]:
 
 
 def reviewed_draft(
-    source: Version, said: Iterable[Verdict], refused: Sequence[ReviewFile] = ()
+    source: Version, verdicts: Iterable[Verdict], refused: Sequence[ReviewFile] = ()
 ) -> tuple[Draft, Counter[str]]:
     """Return the next version of a pair set after review, and the number of verdicts by outcome."""
-    kept, counts = apply_verdicts(source.records(Pair, "default"), said)
+    kept, counts = apply_verdicts(source.records(Pair, "default"), verdicts)
     outcomes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items()) or "none"
     policy = f"The pairs of {source.repo} {source.tag} with their reviewers' verdicts ({outcomes})."
     if refused:

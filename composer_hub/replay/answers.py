@@ -1,4 +1,4 @@
-"""Read a response into a `TeacherAnswer`, or into a `Failure` if it holds no answer.
+"""Read a response into a `TeacherAnswer`, or into a `RequestFailure` if it holds no answer.
 
 In: the body of a response with status 200. Out: the assistant message, its status (`voted`, or the reason why it
 abstains), its cost and the source of that cost. Reading is pure. Stored responses are read again on every resume, so a
@@ -17,7 +17,7 @@ import orjson
 
 from composer_hub.money import from_usd
 from composer_hub.records import Message, ToolCall, clean
-from composer_hub.replay.retries import Failure, error_code, error_of, error_text, from_status
+from composer_hub.replay.retries import RequestFailure, error_code, error_of, error_text, from_status
 from composer_hub.replay.teachers import Teacher
 
 VOTED = "voted"
@@ -26,7 +26,7 @@ MAX_TOKENS_SEEN = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Usage:
+class TokenCounts:
     """The token counts of a response; None for a count that is missing."""
 
     prompt_tokens: int | None = None
@@ -43,7 +43,7 @@ class TeacherAnswer:
     message: Mapping[str, Any]  # as it came
     action: Message | None  # None if the answer abstains
     usage: Mapping[str, Any] = field(default_factory=dict)
-    counted: Usage = Usage()
+    counted: TokenCounts = TokenCounts()
     cost: int | None = None  # nano-dollars; None if unknown
     cost_source: str = "worst_case"
     served_model: str = ""
@@ -62,10 +62,10 @@ def parse(body: bytes) -> Any:
             raise ValueError("nested too deeply") from None
 
 
-def failure_in(response: Any, teacher: Teacher, *, now: float) -> Failure | None:
+def failure_in(response: Any, teacher: Teacher, *, now: float) -> RequestFailure | None:
     """Return the failure inside a response with status 200, or None if it holds an answer."""
     if not isinstance(response, Mapping):
-        return Failure("bad_json", None, detail="the answer is not a JSON object")
+        return RequestFailure("bad_json", None, detail="the answer is not a JSON object")
     choice = _choice(response)
     error = error_of(response) or error_of(choice)
     if isinstance(choice.get("message"), Mapping) and not error:
@@ -75,8 +75,8 @@ def failure_in(response: Any, teacher: Teacher, *, now: float) -> Failure | None
         # Work had begun, so the cost of such an error is unknown unless the response has it.
         kind = from_status(error_code({"error": error}) or 0, {}, {"error": error}, bills_errors=True, now=now).kind
         kind = "error_in_answer" if kind.startswith("server_") else kind
-        return Failure(kind, cost, detail=error_text({"error": error}))
-    return Failure("empty_choices", cost)
+        return RequestFailure(kind, cost, detail=error_text({"error": error}))
+    return RequestFailure("empty_choices", cost)
 
 
 def read(response: Mapping[str, Any], teacher: Teacher, known_tools: Collection[str]) -> TeacherAnswer:
@@ -195,18 +195,18 @@ def _plain(provider: str) -> str:
 # ------------------------------------------------------------------------------------------------------------- cost
 
 
-def usage_of(response: Mapping[str, Any]) -> Usage:
+def usage_of(response: Mapping[str, Any]) -> TokenCounts:
     """Read token counts in the shapes of OpenAI, OpenRouter, DeepSeek and Anthropic."""
     usage = response.get("usage")
     if not isinstance(usage, Mapping):
-        return Usage()
+        return TokenCounts()
     details = usage.get("prompt_tokens_details")
     details = details if isinstance(details, Mapping) else {}
     cached = [details.get("cached_tokens"), usage.get("prompt_cache_hit_tokens"), usage.get("cache_read_input_tokens")]
     written = [details.get("cache_write_tokens"), usage.get("cache_creation_input_tokens")]
     prompt = _count(usage.get("prompt_tokens"))
     num_cached = next((c for c in map(_count, cached) if c), 0)
-    return Usage(
+    return TokenCounts(
         prompt,
         _count(usage.get("completion_tokens")),
         num_cached if prompt is None else min(num_cached, prompt),

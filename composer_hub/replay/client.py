@@ -1,7 +1,7 @@
 """The edge to the teachers: one request over `AsyncInferenceClient`.
 
-In: a teacher, its key, a chat. Out: the raw body of the answer, or a `Failure` with the cost it may have had. Network
-exceptions do not leave this file, and text leaves it only after the keys in it are blotted out.
+In: a teacher, its key, a chat. Out: the raw body of the answer, or a `RequestFailure` with the cost it may have had.
+Network exceptions do not leave this file, and text leaves it only after the keys in it are blotted out.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from huggingface_hub.errors import HfHubHTTPError
 from huggingface_hub.utils import httpx
 
 from composer_hub.replay import answers
-from composer_hub.replay.retries import Failure, from_status
+from composer_hub.replay.retries import RequestFailure, from_status
 from composer_hub.replay.teachers import Teacher
 
 MAX_BODY = 32 * 2**20
@@ -59,7 +59,7 @@ class Client:
     async def close(self) -> None:
         await self._client.close()
 
-    async def ask(self, request: ChatRequest) -> Reply | Failure:
+    async def ask(self, request: ChatRequest) -> Reply | RequestFailure:
         """Send one request, and return every outcome as a value."""
         seen: list[httpx.Response] = []
         _seen.set(seen)
@@ -80,23 +80,23 @@ class Client:
         except (ValueError, TypeError, AttributeError, KeyError, RecursionError):
             # The client's types do not fit the body; it is parsed below.
             if not seen:
-                return Failure("not_sent", 0, detail="the request could not be built")
+                return RequestFailure("not_sent", 0, detail="the request could not be built")
         return self._read(seen[-1], time.perf_counter() - start)
 
-    def _read(self, response: httpx.Response, latency_s: float) -> Reply | Failure:
+    def _read(self, response: httpx.Response, latency_s: float) -> Reply | RequestFailure:
         if response.status_code != 200:
             return self._refused(response)
         body, request_id = self.blot(response.content), _id_of(response)
         if "text/html" in response.headers.get("content-type", ""):
-            return Failure("html", None, detail="the endpoint sent a web page", request_id=request_id)
+            return RequestFailure("html", None, detail="the endpoint sent a web page", request_id=request_id)
         try:
             content = answers.parse(body)
         except ValueError:
-            return Failure("bad_json", None, detail="the answer is not JSON", request_id=request_id)
+            return RequestFailure("bad_json", None, detail="the answer is not JSON", request_id=request_id)
         failure = answers.failure_in(content, self.teacher, now=self._wall())
         return dataclasses.replace(failure, request_id=request_id) if failure else Reply(body, content, latency_s)
 
-    def _refused(self, response: httpx.Response) -> Failure:
+    def _refused(self, response: httpx.Response) -> RequestFailure:
         try:
             body = answers.parse(self.blot(response.content))
         except (ValueError, httpx.StreamError):
@@ -110,11 +110,11 @@ class Client:
         )
 
 
-def _lost(error: BaseException, seen: Sequence[httpx.Response]) -> Failure:
+def _lost(error: BaseException, seen: Sequence[httpx.Response]) -> RequestFailure:
     if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.PoolTimeout)):
-        return Failure("not_connected", 0, detail=type(error).__name__)
+        return RequestFailure("not_connected", 0, detail=type(error).__name__)
     kind = "timeout" if isinstance(error, (httpx.TimeoutException, TimeoutError, asyncio.TimeoutError)) else "dropped"
-    return Failure(kind, None, detail=type(error).__name__, request_id=_id_of(seen[-1]) if seen else "")
+    return RequestFailure(kind, None, detail=type(error).__name__, request_id=_id_of(seen[-1]) if seen else "")
 
 
 def _id_of(response: httpx.Response) -> str:

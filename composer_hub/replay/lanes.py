@@ -27,7 +27,7 @@ from composer_hub.replay.ledger import Busy, CapReached, Ledger, Overbilled, Res
 from composer_hub.replay.pools import Lane, Pool
 from composer_hub.replay.prompts import Counted, Prompt, marked
 from composer_hub.replay.purse import Purse
-from composer_hub.replay.retries import Again, Failure, StopTeacher, Wait, decide, pause
+from composer_hub.replay.retries import Again, RequestFailure, StopTeacher, Wait, decide, pause
 
 POLL_S = 0.5  # while another process has the question or the money
 MAX_FAILURES = 10  # in a row, over all lanes of a teacher
@@ -293,7 +293,7 @@ class Scheduler:
             self._on_the_wire -= 1
         now = self.clock.monotonic()
         lane.last_length, lane.warm_until = len(chat), now + lane.teacher.cache_ttl_s
-        if isinstance(reply, Failure):
+        if isinstance(reply, RequestFailure):
             return self._failed(pool, lane, ask, right, reply, sent)
         pool.failures = 0
         pool.grew()
@@ -324,7 +324,7 @@ class Scheduler:
         outcome = AskOutcome(answer.status, answer, cost, answer.cost_source, lane.teacher.price.stamp, reply.latency_s)
         self._record(lane, ask, prompt, outcome)
 
-    def _failed(self, pool: Pool, lane: Lane, ask: Ask, right: Reserved, failure: Failure, sent: float) -> bool:
+    def _failed(self, pool: Pool, lane: Lane, ask: Ask, right: Reserved, failure: RequestFailure, sent: float) -> bool:
         """Apply the retry policy; after the last try the outcome is an abstention."""
         now = self.clock.monotonic()
         if failure.kind == "not_connected" and self._wait_for(pool, lane, right, now):

@@ -1,8 +1,8 @@
 """The retry policy for teachers: wait, try again, stop the teacher, or record the failure as an abstention.
 
-In: a `Failure` and the number of tries of its question. Out: one of `Wait`, `Again`, `StopTeacher`, `Abstain`. Every
-retry is reserved in the ledger like the first request, so it cannot exceed the cap. A failure carries its cost: nothing
-if the endpoint refused before working, unknown if the answer was lost.
+In: a `RequestFailure` and the number of tries of its question. Out: one of `Wait`, `Again`, `StopTeacher`, `Abstain`.
+Every retry is reserved in the ledger like the first request, so it cannot exceed the cap. A failure carries its cost:
+nothing if the endpoint refused before working, unknown if the answer was lost.
 
 Calls to the Hub have another policy (`hub.Patience`), because they cost nothing and must not be repeated blindly.
 """
@@ -33,7 +33,7 @@ UNBILLED = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class RequestFailure:
     """The reason why a request has no usable answer, and its cost (None: unknown)."""
 
     kind: str
@@ -79,7 +79,7 @@ _STOP_REASONS = {
 }
 
 
-def decide(failure: Failure, tries: int, waits: int, rng: random.Random) -> Wait | Again | StopTeacher | Abstain:
+def decide(failure: RequestFailure, tries: int, waits: int, rng: random.Random) -> Wait | Again | StopTeacher | Abstain:
     """Apply the policy to a failure; `tries` and `waits` include this one."""
     kind = failure.kind
     if kind in PUT_OFF.values() or kind == "budget_in_flight":
@@ -102,7 +102,9 @@ def pause(count: int, rng: random.Random) -> float:
     return top * (0.5 + rng.random() / 2)
 
 
-def from_status(status: int, headers: Mapping[str, str], body: Any, *, bills_errors: bool, now: float) -> Failure:
+def from_status(
+    status: int, headers: Mapping[str, str], body: Any, *, bills_errors: bool, now: float
+) -> RequestFailure:
     """Classify an HTTP error, or an error object with the same code that came with status 200."""
     after = retry_after_s(headers, now)
     detail = error_text(body)
@@ -114,7 +116,7 @@ def from_status(status: int, headers: Mapping[str, str], body: Any, *, bills_err
         kind = "refusal"
     else:
         kind = (PUT_OFF | STOPPING | UNANSWERABLE).get(status) or f"server_{status}"
-    return Failure(kind, _billed(kind, status, bills_errors), after, detail)
+    return RequestFailure(kind, _billed(kind, status, bills_errors), after, detail)
 
 
 def _billed(kind: str, status: int, bills_errors: bool) -> int | None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from composer_hub.errors.vocabulary import BLAMES
 from composer_hub.local_hub.elements import esc
-from composer_hub.report.numbers import MIN_RATE, Group
+from composer_hub.report.numbers import MIN_RATE, CallGroup
 
 
 def bar(share: float, kind: str, label: str) -> str:
@@ -34,7 +34,7 @@ def stack(counts: Mapping[str, float], label: str) -> str:
     )
 
 
-def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
+def weeks(groups: Sequence[CallGroup], names: Mapping[str, str]) -> str:
     """Return columns of failures per 100 calls, by blame; a week with few calls shows only how many it had."""
     width, height, floor = 560, 184, 132
     step = width / max(len(groups), 1)
@@ -73,5 +73,5 @@ def weeks(groups: Sequence[Group], names: Mapping[str, str]) -> str:
     )
 
 
-def _rate(group: Group, count: int) -> float:
+def _rate(group: CallGroup, count: int) -> float:
     return 100 * count / group.num_calls if group.num_calls >= MIN_RATE else 0.0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from composer_hub.ingest.files import find_files, size_of, stat_of
-from composer_hub.ingest.one_file import Job, ReadOptions
+from composer_hub.ingest.one_file import ReadJob, ReadOptions
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.workers import outcomes
 from composer_hub.report.facts import Episode, SessionFacts, StepFacts, facts_of
@@ -66,7 +66,7 @@ def _read(
     files: list[Path], workers: int, collection: Collection, on_file: Callable[[str, int], None]
 ) -> Iterator[tuple[str, str, SessionFacts]]:
     options = ReadOptions()
-    for job, report, sessions in outcomes([Job(path, options) for path in files], facts_of, workers):
+    for job, report, sessions in outcomes([ReadJob(path, options) for path in files], facts_of, workers):
         for digest, facts in sessions:
             yield str(job.path), digest, facts
         collection.report.merge([report])

@@ -7,7 +7,7 @@ from typing import Any
 
 from composer_hub.report.evidence import View
 from composer_hub.report.lines import clean_lines, title_of
-from composer_hub.report.numbers import CLASSES, Group
+from composer_hub.report.numbers import CLASSES, CallGroup
 from composer_hub.report.words import headline, lead
 
 
@@ -80,7 +80,7 @@ def as_json(view: View) -> dict[str, Any]:
     return report
 
 
-def _group(group: Group) -> dict[str, Any]:
+def _group(group: CallGroup) -> dict[str, Any]:
     return {
         "name": group.name,
         "num_calls": group.num_calls,

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from composer_hub.actions.tools import tool_named
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.report.cleaner import Cleaner
-from composer_hub.report.numbers import Change, Numbers, Site, week_of
+from composer_hub.report.numbers import FailureSite, Numbers, ReportNews, week_of
 
 MAX_PER_KIND = {"model": 40}
 MAX_OF_OTHERS = 8
@@ -18,11 +18,11 @@ MAX_CALL, MAX_RESULT = 240, 420
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class ShownSite:
     """A site on the page."""
 
     anchor: str
-    site: Site
+    site: FailureSite
     call_text: str
     words: str
 
@@ -31,7 +31,7 @@ class Shown:
 class Evidence:
     """Everything that is shown of single calls, and the first example of each number."""
 
-    shown: list[Shown] = field(default_factory=list)
+    shown: list[ShownSite] = field(default_factory=list)
     anchors: dict[Hashable, str] = field(default_factory=dict)
 
     def anchor(self, *key: str) -> str:
@@ -50,7 +50,7 @@ class View:
     zone: datetime.tzinfo | None = None
     share: bool = False  # counts only
     version: str = ""
-    change: Change | None = None  # since the report before
+    change: ReportNews | None = None  # since the report before
 
     def tool_name(self, name: str) -> str:
         """Return a tool's name; on a shared page, only tools that come with a harness have one."""
@@ -60,7 +60,7 @@ class View:
 
 def evidence_of(numbers: Numbers, cleaner: Cleaner, zone: datetime.tzinfo | None = None) -> Evidence:
     """Choose the sites to show, the newest first, clean their words, and note where each number is proved."""
-    chosen: list[tuple[Site, list[Hashable]]] = []
+    chosen: list[tuple[FailureSite, list[Hashable]]] = []
     room: Counter[tuple[str, str]] = Counter()
     proved: set[Hashable] = set()
     for site in sorted(numbers.sites, key=lambda one: -one.step.at):
@@ -76,14 +76,14 @@ def evidence_of(numbers: Numbers, cleaner: Cleaner, zone: datetime.tzinfo | None
     cleaned = cleaner.pairs([(site.failure.call_text, site.failure.words) for site, _ in chosen])
     evidence = Evidence()
     for number, ((site, proves), (call, words)) in enumerate(zip(chosen, cleaned, strict=True), start=1):
-        shown = Shown(f"e{number}", site, excerpt(call, MAX_CALL), excerpt(words, MAX_RESULT))
+        shown = ShownSite(f"e{number}", site, excerpt(call, MAX_CALL), excerpt(words, MAX_RESULT))
         evidence.shown.append(shown)
         for key in proves:
             evidence.anchors.setdefault(key, shown.anchor)
     return evidence
 
 
-def _proved_by(site: Site, zone: datetime.tzinfo | None) -> list[Hashable]:
+def _proved_by(site: FailureSite, zone: datetime.tzinfo | None) -> list[Hashable]:
     """Return the numbers of the page that a site is part of."""
     failure = site.failure
     keys: list[Hashable] = [("blame", failure.blame), ("kind", failure.blame, failure.kind)]

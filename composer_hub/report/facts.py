@@ -26,10 +26,10 @@ from composer_hub.session import NO_USAGE, Session, Usage
 
 MAX_WORDS = 3000
 """Characters of a call or a result that are kept: redaction sees them all, the page shows fewer."""
-MAX_TOLD = 400
+MAX_QUOTED = 400
 """Failures of a session whose words are kept."""
 MAX_REASON = 400
-MIN_SAID = 30  # characters of a reason that a rejection quotes
+MIN_REASON = 30  # characters of a reason that a rejection quotes
 MAX_EPISODE = 30
 """Steps after which a failed call counts as dropped."""
 RUNS = ("repeated_failure", "repeated_call")
@@ -37,7 +37,7 @@ RUNS = ("repeated_failure", "repeated_call")
 
 
 @dataclass(frozen=True, slots=True)
-class Failure:
+class CallFailure:
     """One failed call of a step; `call_text` and `words` are raw."""
 
     kind: str
@@ -57,7 +57,7 @@ class StepFacts:
     model: str
     usage: Usage
     tools: tuple[str, ...]  # of its calls
-    failures: tuple[Failure, ...]
+    failures: tuple[CallFailure, ...]
     is_exact: bool
     num_hints: int
 
@@ -107,11 +107,11 @@ def facts_of(session: Session) -> SessionFacts:
     keys = session.keys or ("",) * len(trace.steps)
     at = seconds_of(str(trace.provenance.get("started_at") or ""))
     steps: list[StepFacts] = []
-    num_told = 0
+    num_quoted = 0
     for position, (key, usage) in enumerate(zip(keys, usages, strict=True)):
         at = seconds_of(usage.at) or at
-        steps.append(_step(trace, position, key, usage, at, calls, tell=num_told < MAX_TOLD))
-        num_told += len(steps[-1].failures)
+        steps.append(_step(trace, position, key, usage, at, calls, tell=num_quoted < MAX_QUOTED))
+        num_quoted += len(steps[-1].failures)
     causes = Causes(trace, calls, [step.at for step in steps], keys)
     return SessionFacts(
         trace.trace_id,
@@ -136,22 +136,22 @@ def facts_of(session: Session) -> SessionFacts:
 
 def _step(trace: Trace, position: int, key: str, usage: Usage, at: float, actions: Actions, *, tell: bool) -> StepFacts:
     step, outcomes = trace.steps[position], actions[position]
-    failures: list[Failure] = []
+    failures: list[CallFailure] = []
     for site in step.error_sites:
         if site.kind in RUNS or site.source == "critic":
             continue
         outcome = action_at(site, outcomes)
         # A hint never repeats words of the failed call, but a reason usually does.
-        told = tell and site.blame == "user"
-        reason = excerpt(words_at_rejection(context_of(trace, position, site, actions)), MAX_REASON) if told else ""
-        if reason and not (reason[:MIN_SAID] in site.message or (outcome and is_about(reason, outcome.call))):
+        quoted = tell and site.blame == "user"
+        reason = excerpt(words_at_rejection(context_of(trace, position, site, actions)), MAX_REASON) if quoted else ""
+        if reason and not (reason[:MIN_REASON] in site.message or (outcome and is_about(reason, outcome.call))):
             reason = ""  # the next prompt, which is about something else
-        if site.blame == "user" and (said := next((one for one in failures if one.blame == "user"), None)):
-            if reason and not said.reason:
-                failures[failures.index(said)] = dataclasses.replace(said, reason=reason)
+        if site.blame == "user" and (earlier := next((one for one in failures if one.blame == "user"), None)):
+            if reason and not earlier.reason:
+                failures[failures.index(earlier)] = dataclasses.replace(earlier, reason=reason)
             continue  # one "no" stops every call of a message
         failures.append(
-            Failure(
+            CallFailure(
                 site.kind,
                 site.blame,
                 site.tool,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from composer_hub.report.collect import Collection
-from composer_hub.report.facts import Episode, Failure, SessionFacts, StepFacts
+from composer_hub.report.facts import CallFailure, Episode, SessionFacts, StepFacts
 from composer_hub.report.lessons import Lesson, lessons_of
 from composer_hub.report.projects import projects_of
 from composer_hub.session import NO_USAGE, Usage
@@ -28,10 +28,10 @@ _WEIGHTS = {"input": 1.0, "write": 1.25, "write_hour": 2.0, "read": 0.1, "output
 
 
 @dataclass(frozen=True, slots=True)
-class Site:
+class FailureSite:
     """One failure with its place."""
 
-    failure: Failure
+    failure: CallFailure
     session: SessionFacts
     place: int  # of the step in its session
 
@@ -41,7 +41,7 @@ class Site:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class CallGroup:
     """Calls of one tool, model, week or project, and how many failed by whose fault."""
 
     name: str
@@ -85,11 +85,11 @@ class Numbers:
     num_lost_agents: int = 0  # without one
     num_steps: int = 0
     num_calls: int = 0
-    sites: list[Site] = field(default_factory=list)
-    tools: list[Group] = field(default_factory=list)
-    models: list[Group] = field(default_factory=list)
-    weeks: list[Group] = field(default_factory=list)
-    by_project: list[Group] = field(default_factory=list)
+    sites: list[FailureSite] = field(default_factory=list)
+    tools: list[CallGroup] = field(default_factory=list)
+    models: list[CallGroup] = field(default_factory=list)
+    weeks: list[CallGroup] = field(default_factory=list)
+    by_project: list[CallGroup] = field(default_factory=list)
     dearest_sessions: list[tuple[SessionFacts, float]] = field(default_factory=list)
     usage: Usage = NO_USAGE
     weighted: float = 0.0
@@ -156,7 +156,7 @@ class WeekChange:
 
 
 @dataclass(frozen=True)
-class Change:
+class ReportNews:
     """The news since an earlier report."""
 
     at: float  # of that report
@@ -207,7 +207,6 @@ def numbers_of(collection: Collection, zone: datetime.tzinfo | None = None) -> N
 
 
 def _count_sessions(numbers: Numbers, sessions: Sequence[SessionFacts]) -> None:
-    known = {session.trace_id for session in sessions}
     spawned = {session.spawn_call_id for session in sessions}
     roots = {session.root_id for session in sessions}
     failed_roots = set()
@@ -231,7 +230,7 @@ def _count_sessions(numbers: Numbers, sessions: Sequence[SessionFacts]) -> None:
             if step.failures:
                 for blame in {"any", *(one.blame for one in step.failures)}:
                     spent[blame] += weighted(step.usage)  # type: ignore[assignment]
-            numbers.sites.extend(Site(failure, session, place) for failure in step.failures)
+            numbers.sites.extend(FailureSite(failure, session, place) for failure in step.failures)
             if any(one.blame == "model" for one in step.failures):
                 failed_roots.add(session.root_id)
     times = [step.at for session in sessions for step in session.steps if step.at]
@@ -243,7 +242,7 @@ def _count_sessions(numbers: Numbers, sessions: Sequence[SessionFacts]) -> None:
         total["write_hour"],
     )  # fmt: skip
     numbers.weighted, numbers.spent = sum(costs.values()), dict(spent)
-    mains = {session.trace_id: session for session in sessions if session.trace_id in known}
+    mains = {session.trace_id: session for session in sessions}
     numbers.dearest_sessions = [(mains[root], cost) for root, cost in costs.most_common(8) if root in mains and cost]
 
 
@@ -263,7 +262,7 @@ def _spanned(episodes: Iterable[Episode]) -> set[int]:
     }
 
 
-def _tools(sites: Sequence[Site], sessions: Iterable[SessionFacts]) -> list[Group]:
+def _tools(sites: Sequence[FailureSite], sessions: Iterable[SessionFacts]) -> list[CallGroup]:
     calls = Counter(tool for session in sessions for step in session.steps for tool in step.tools)
     blames: dict[str, Counter[str]] = defaultdict(Counter)
     kinds: dict[str, Counter[str]] = defaultdict(Counter)
@@ -271,10 +270,10 @@ def _tools(sites: Sequence[Site], sessions: Iterable[SessionFacts]) -> list[Grou
         blames[site.failure.tool][site.failure.blame] += 1
         if site.failure.blame == "model":
             kinds[site.failure.tool][site.failure.kind] += 1
-    return [Group(tool, num, 0, blames[tool], kinds[tool], 0.0, NO_USAGE) for tool, num in calls.most_common()]
+    return [CallGroup(tool, num, 0, blames[tool], kinds[tool], 0.0, NO_USAGE) for tool, num in calls.most_common()]
 
 
-def _groups(sessions: Iterable[SessionFacts], name_of: Callable[[SessionFacts, StepFacts], str]) -> list[Group]:
+def _groups(sessions: Iterable[SessionFacts], name_of: Callable[[SessionFacts, StepFacts], str]) -> list[CallGroup]:
     calls: Counter[str] = Counter()
     steps: Counter[str] = Counter()
     blames: dict[str, Counter[str]] = defaultdict(Counter)
@@ -296,7 +295,7 @@ def _groups(sessions: Iterable[SessionFacts], name_of: Callable[[SessionFacts, S
         total = spent[name]
         context = sum(total[one] for one in CLASSES if one != "output")
         usage = Usage(context, total["output"], total["read"], total["write"], total["write_hour"])
-        groups.append(Group(name, calls[name], num_steps, blames[name], kinds[name], weighted(usage), usage))
+        groups.append(CallGroup(name, calls[name], num_steps, blames[name], kinds[name], weighted(usage), usage))
     return sorted(groups, key=lambda one: (-one.weighted, -one.num_calls, one.name))
 
 

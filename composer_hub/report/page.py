@@ -24,7 +24,7 @@ from composer_hub.report.evidence import MAX_CALL, View
 from composer_hub.report.facts import SessionFacts
 from composer_hub.report.lessons import Lesson
 from composer_hub.report.lines import clean_lines, fresh_lines, title_of
-from composer_hub.report.numbers import CLASSES, MIN_RATE, Group, Repair
+from composer_hub.report.numbers import CLASSES, MIN_RATE, CallGroup, Repair
 
 MAX_TOOLS, MAX_KINDS, MAX_REPAIRS, MAX_PROOF = 10, 5, 5, 3
 FIRST_NOES, MAX_NOES = 5, 40
@@ -443,11 +443,11 @@ def _noes(view: View) -> str:
         f"{_place(view, site.session, site.place, short=True)}</span></p>"
         for site, (_, text) in zip(reasons, cleaned, strict=False)
     ]
-    told = "".join(quotes[:FIRST_NOES])
+    shown = "".join(quotes[:FIRST_NOES])
     if rest := "".join(quotes[FIRST_NOES:]):
-        told += f"<details><summary>{len(quotes) - FIRST_NOES} more</summary>{rest}</details>"
+        shown += f"<details><summary>{len(quotes) - FIRST_NOES} more</summary>{rest}</details>"
     why += " Some are standing rules; which of them is for you to say."
-    return _section("noes", "Where you said no", why, f'<div class="two"><div class="card">{told}</div>{table}</div>')
+    return _section("noes", "Where you said no", why, f'<div class="two"><div class="card">{shown}</div>{table}</div>')
 
 
 # -------------------------------------------------------------------------------------------------------------- tokens
@@ -486,7 +486,7 @@ def _tokens(view: View) -> str:
     return _section("tokens", "Tokens", why, content)
 
 
-def _spend_table(view: View, title: str, groups: Sequence[tuple[str, Group]]) -> str:
+def _spend_table(view: View, title: str, groups: Sequence[tuple[str, CallGroup]]) -> str:
     rows = "".join(
         f'<tr><td>{esc(_short(name, 36))}</td><td class="n">{group.num_steps:,}</td>'
         f'<td class="bars wide">{bar(group.weighted / view.numbers.weighted, "env", say.percent(view.numbers.share(group.weighted)))}</td>'
@@ -597,8 +597,8 @@ def _notes(view: View) -> str:
     if left:
         notes.append(f"Of {plural(files.num_files, 'file')}, {', '.join(left)}.")
     if not view.share and files.report.problems:
-        told = view.cleaner.pairs([("", str(problem)) for problem in files.report.problems[:10]])
-        items = "".join(f"<li>{esc(_short(text, 300))}</li>" for _, text in told)
+        problems = view.cleaner.pairs([("", str(problem)) for problem in files.report.problems[:10]])
+        items = "".join(f"<li>{esc(_short(text, 300))}</li>" for _, text in problems)
         notes.append(f"<details><summary>Problems with files</summary><ul>{items}</ul></details>")
     items = "".join(f"<li>{note}</li>" for note in notes)
     made = f"{say.day(datetime.datetime.now().timestamp(), view.zone)}"

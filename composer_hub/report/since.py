@@ -1,4 +1,4 @@
-"""Compare with the previous report on this machine: numbers, and the counts kept then, in; a `Change` out.
+"""Compare with the previous report on this machine: numbers, and the counts kept then, in; a `ReportNews` out.
 
 A file keeps counts per week and digests of the lines to copy, of a few reports. It holds no text of a session.
 """
@@ -14,7 +14,7 @@ from pathlib import Path
 
 from composer_hub.records import stable_id
 from composer_hub.report.lessons import Lesson
-from composer_hub.report.numbers import Change, Numbers, WeekChange
+from composer_hub.report.numbers import Numbers, ReportNews, WeekChange
 
 MIN_AGE = 20 * 3600
 """Seconds after which a report counts as an earlier one; a second report of one day replaces the first."""
@@ -37,7 +37,7 @@ def snapshot_of(numbers: Numbers, now: float) -> Snapshot:
     return Snapshot(now, numbers.num_sessions, weeks, tuple(map(_digest, numbers.lessons)))
 
 
-def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float) -> Change | None:
+def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float) -> ReportNews | None:
     """Compare a report with the newest of an earlier day, None if there is none or no call is new."""
     then = next((one for one in reversed(snapshots) if one.at <= now - MIN_AGE), None)
     if then is None:
@@ -49,7 +49,7 @@ def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float) -> Ch
             weeks.append(WeekChange(name, num_calls - known[0], max(0, num_failed - known[1])))
     if not weeks:
         return None
-    change = Change(then.at, max(0, numbers.num_sessions - then.num_sessions), weeks)
+    change = ReportNews(then.at, max(0, numbers.num_sessions - then.num_sessions), weeks)
     for lesson in numbers.lessons:
         old = change.again if lesson.last > then.at else change.quiet
         (old if _digest(lesson) in then.lines else change.fresh).append(lesson)

@@ -6,7 +6,7 @@ import datetime
 import re
 
 from composer_hub.output import plural
-from composer_hub.report.numbers import MIN_RATE, Change, Numbers
+from composer_hub.report.numbers import MIN_RATE, Numbers, ReportNews
 
 NONE = "\u2013"
 
@@ -68,7 +68,7 @@ def period(numbers: Numbers, zone: datetime.tzinfo | None = None) -> str:
     return f"{first[:-5] if same_year else first} to {last}"
 
 
-def news(change: Change, numbers: Numbers, zone: datetime.tzinfo | None = None) -> str:
+def news(change: ReportNews, numbers: Numbers, zone: datetime.tzinfo | None = None) -> str:
     """Return the sentence about what changed since an earlier report."""
     calls, failed = change.num_calls, change.num_failed
     before = numbers.num_calls - calls

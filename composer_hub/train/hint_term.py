@@ -59,8 +59,8 @@ class HintDivergence(Term):
             with torch.no_grad():
                 sampled = ids[:, 1:][places]
                 plain, _ = token_logps(student, model.head, sampled)
-                told, _ = token_logps(hinted, teacher_head, sampled)
-                kept = up_to_fork(plain - told, places)
+                informed, _ = token_logps(hinted, teacher_head, sampled)
+                kept = up_to_fork(plain - informed, places)
             student, hinted = student[kept], hinted[kept]
         beta = self.trainer.args.hint_divergence
         values, entropies = divergence_from_hidden(student, model.head, hinted, teacher_head, beta=beta)

@@ -21,7 +21,7 @@ FITS = 0.95  # share of a GPU that a plan may fill
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """The sizes of a causal language model."""
 
     num_layers: int
@@ -36,7 +36,7 @@ class Shape:
     expert_inner: int = 0
 
     @classmethod
-    def of(cls, config: Mapping[str, Any]) -> Shape:
+    def of(cls, config: Mapping[str, Any]) -> ModelShape:
         """Read a `config.json`."""
         text = config.get("text_config") or config
         heads = text["num_attention_heads"]
@@ -95,15 +95,15 @@ class Shape:
 
 # Public models that presets name, so that a plan needs no network.
 KNOWN = {
-    "Qwen/Qwen3-0.6B": Shape(28, 1024, 3072, 16, 8, 128, 151_936),
-    "Qwen/Qwen3-1.7B": Shape(28, 2048, 6144, 16, 8, 128, 151_936),
-    "Qwen/Qwen3-4B": Shape(36, 2560, 9728, 32, 8, 128, 151_936),
-    "Qwen/Qwen3-8B": Shape(36, 4096, 12_288, 32, 8, 128, 151_936, tied=False),
-    "Qwen/Qwen3-14B": Shape(40, 5120, 17_408, 40, 8, 128, 151_936, tied=False),
-    "small": Shape(2, 96, 384, 4, 2, 24, 693),
-    "small-beginner": Shape(2, 96, 128, 4, 2, 24, 709),
-    "small-coding": Shape(2, 96, 384, 4, 2, 24, 800),
-    "Qwen/Qwen3-32B": Shape(64, 5120, 25_600, 64, 8, 128, 151_936, tied=False),
+    "Qwen/Qwen3-0.6B": ModelShape(28, 1024, 3072, 16, 8, 128, 151_936),
+    "Qwen/Qwen3-1.7B": ModelShape(28, 2048, 6144, 16, 8, 128, 151_936),
+    "Qwen/Qwen3-4B": ModelShape(36, 2560, 9728, 32, 8, 128, 151_936),
+    "Qwen/Qwen3-8B": ModelShape(36, 4096, 12_288, 32, 8, 128, 151_936, tied=False),
+    "Qwen/Qwen3-14B": ModelShape(40, 5120, 17_408, 40, 8, 128, 151_936, tied=False),
+    "small": ModelShape(2, 96, 384, 4, 2, 24, 693),
+    "small-beginner": ModelShape(2, 96, 128, 4, 2, 24, 709),
+    "small-coding": ModelShape(2, 96, 384, 4, 2, 24, 800),
+    "Qwen/Qwen3-32B": ModelShape(64, 5120, 25_600, 64, 8, 128, 151_936, tied=False),
 }
 
 
@@ -162,7 +162,7 @@ def _checked(name: str, value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Part:
+class MemoryPart:
     """One line of a plan."""
 
     name: str
@@ -170,27 +170,29 @@ class Part:
     why: str
 
 
-def estimate(shape: Shape, setup: Setup, *, gpu_gib: float = 80.0, on_gpu: bool = True) -> list[Part]:
+def estimate(shape: ModelShape, setup: Setup, *, gpu_gib: float = 80.0, on_gpu: bool = True) -> list[MemoryPart]:
     """Return the memory of one GPU by part; activations are those of the fullest moment."""
     counted = [rule(shape, setup) for rule in (_weights, _gradients, _optimizer, _teacher, _head)]
     counted.append(_activations(shape, setup))
     if setup.use_vllm and setup.vllm_mode == "colocate":
         share = setup.vllm_gpu_memory_utilization
-        counted.append(Part("vLLM", share * gpu_gib, f"vllm_gpu_memory_utilization {share:g} of {gpu_gib:g} GiB"))
+        counted.append(MemoryPart("vLLM", share * gpu_gib, f"vllm_gpu_memory_utilization {share:g} of {gpu_gib:g} GiB"))
     if on_gpu:
-        counted.append(Part("context", CONTEXT_GIB, "CUDA, NCCL and fragmentation"))
+        counted.append(MemoryPart("context", CONTEXT_GIB, "CUDA, NCCL and fragmentation"))
     else:
         copies = (TORCH_TILES - 1) * 4 * _tile(shape, setup)
-        counted.append(Part("head on a CPU", copies / GIB, "copies of a chunk of logits in the kernel's backward"))
+        counted.append(
+            MemoryPart("head on a CPU", copies / GIB, "copies of a chunk of logits in the kernel's backward")
+        )
     return [part for part in counted if part.gib > 0]
 
 
-def total(parts: list[Part]) -> float:
+def total(parts: list[MemoryPart]) -> float:
     """Return the sum of the parts in GiB."""
     return sum(part.gib for part in parts)
 
 
-def _trained(shape: Shape, setup: Setup) -> int:
+def _trained(shape: ModelShape, setup: Setup) -> int:
     return shape.adapter(setup.lora_r) if setup.use_peft else shape.weights
 
 
@@ -201,7 +203,7 @@ def _bytes(setup: Setup) -> int:
     return 2 if setup.dtype != "float32" or (setup.bf16 and setup.sharding.startswith("zero")) else 4
 
 
-def _weights(shape: Shape, setup: Setup) -> Part:
+def _weights(shape: ModelShape, setup: Setup) -> MemoryPart:
     size = _bytes(setup)
     if setup.load_in_4bit:
         whole = 0.56 * (shape.weights - shape.head) + 2.0 * shape.head  # quantized in blocks, the embedding is not
@@ -219,33 +221,35 @@ def _weights(shape: Shape, setup: Setup) -> Part:
     elif setup.bf16 and size == 4:
         whole += 2 * shape.layer
         why += " + a layer in bf16"
-    return Part("weights", whole / GIB, why)
+    return MemoryPart("weights", whole / GIB, why)
 
 
-def _gradients(shape: Shape, setup: Setup) -> Part:
+def _gradients(shape: ModelShape, setup: Setup) -> MemoryPart:
     over = setup.num_processes if setup.sharding in ("fsdp2", "zero3", "zero2") else 1
     size = 4 if setup.use_peft else _bytes(setup)
-    return Part(
+    return MemoryPart(
         "gradients", size * _trained(shape, setup) / over / GIB, f"{size} bytes per trained weight{_over(over)}"
     )
 
 
-def _optimizer(shape: Shape, setup: Setup) -> Part:
+def _optimizer(shape: ModelShape, setup: Setup) -> MemoryPart:
     over = setup.num_processes if setup.sharding else 1
     # DeepSpeed keeps separate float32 weights beside those in bf16.
     size = 12 if setup.sharding.startswith("zero") else 8
     if setup.optimizer == "muon":
         inside = shape.num_layers * (shape.layer - 2 * shape.hidden)
         whole = 4 * inside + 8 * (shape.weights - inside)
-        return Part("optimizer", whole / over / GIB, f"Muon: 4 bytes in layers, Adam: 8 bytes elsewhere{_over(over)}")
-    return Part("optimizer", size * _trained(shape, setup) / over / GIB, f"Adam: {size} bytes{_over(over)}")
+        return MemoryPart(
+            "optimizer", whole / over / GIB, f"Muon: 4 bytes in layers, Adam: 8 bytes elsewhere{_over(over)}"
+        )
+    return MemoryPart("optimizer", size * _trained(shape, setup) / over / GIB, f"Adam: {size} bytes{_over(over)}")
 
 
 def _over(count: int) -> str:
     return f", over {count} GPUs" if count > 1 else ""
 
 
-def _teacher(shape: Shape, setup: Setup) -> Part:
+def _teacher(shape: ModelShape, setup: Setup) -> MemoryPart:
     """Count the hint's teacher and the policy term's reference, which may be one model."""
     # The values are kept before DeepSpeed makes the weights bf16.
     wide = 4 if setup.use_peft or setup.dtype == "float32" or setup.sharding == "fsdp2" else 2
@@ -265,23 +269,25 @@ def _teacher(shape: Shape, setup: Setup) -> Part:
     if refers and setup.sharding == "fsdp2":
         whole += 2 * shape.weights  # TRL shards its reference as one group, which a forward gathers as a whole
         why += ", which is gathered as a whole"
-    return Part("teacher", whole / GIB, why)
+    return MemoryPart("teacher", whole / GIB, why)
 
 
-def _head(shape: Shape, setup: Setup) -> Part:
+def _head(shape: ModelShape, setup: Setup) -> MemoryPart:
     """Count the kernels' buffers and, if the head is trained, the gradient that they sum up in float32."""
     buffers = _tile(shape, setup) * (2 if setup.bf16 else 4)
     gradient = 0 if setup.use_peft else 4 * shape.head * (2 if setup.alpha_sdpo or setup.beta_replay else 1)
-    return Part("head", (buffers + gradient) / GIB, "chunks of logits" + (" and float32 gradient" if gradient else ""))
+    return MemoryPart(
+        "head", (buffers + gradient) / GIB, "chunks of logits" + (" and float32 gradient" if gradient else "")
+    )
 
 
-def _tile(shape: Shape, setup: Setup) -> int:
+def _tile(shape: ModelShape, setup: Setup) -> int:
     """Return the numbers in one chunk of logits."""
     rows = min(4096, setup.per_device_train_batch_size * setup.max_completion_length)
     return rows * min(LOGITS_A_CHUNK, shape.vocab)
 
 
-def _activations(shape: Shape, setup: Setup) -> Part:
+def _activations(shape: ModelShape, setup: Setup) -> MemoryPart:
     tokens = setup.per_device_train_batch_size * (PROMPT + setup.max_completion_length)
     pairs = 2 * setup.pair_batch_size * setup.max_pair_tokens if setup.beta_replay else 0
     # Under autocast over float32 weights the residual stream is float32, everything inside a layer mostly bf16.
@@ -295,58 +301,58 @@ def _activations(shape: Shape, setup: Setup) -> Part:
         update = shape.num_layers * inside * (tokens + pairs)
         why = f"{tokens + pairs:,} tokens, all kept: gradient_checkpointing is off"
     if setup.use_vllm:
-        return Part("activations", update / GIB, why)
+        return MemoryPart("activations", update / GIB, why)
     pieces = setup.steps_per_generation or setup.gradient_accumulation_steps
     generating = pieces * tokens * shape.cached() * (2 if setup.bf16 else 4)
     if generating <= update:
-        return Part("activations", update / GIB, why)
+        return MemoryPart("activations", update / GIB, why)
     rollouts = pieces * setup.per_device_train_batch_size
-    return Part("activations", generating / GIB, f"key-value cache of {rollouts} rollouts while generating")
+    return MemoryPart("activations", generating / GIB, f"key-value cache of {rollouts} rollouts while generating")
 
 
 # ------------------------------------------------------------------------------------------------------ what to change
 
-Advice = Callable[[Shape, Setup], Mapping[str, Any] | None]
+Advice = Callable[[ModelShape, Setup], Mapping[str, Any] | None]
 
 
-def _checkpoint(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _checkpoint(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     return None if setup.gradient_checkpointing else {"gradient_checkpointing": True}
 
 
-def _one_pair(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _one_pair(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     return {"pair_batch_size": 1} if setup.beta_replay and setup.pair_batch_size > 1 else None
 
 
-def _smaller_batch(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _smaller_batch(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     size, pieces = setup.per_device_train_batch_size, setup.gradient_accumulation_steps
     if size == 1:
         return None
     return {"per_device_train_batch_size": 1, "gradient_accumulation_steps": pieces * size}
 
 
-def _fewer_at_once(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _fewer_at_once(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     pieces = setup.steps_per_generation or setup.gradient_accumulation_steps
     return None if setup.use_vllm or pieces == 1 else {"use_vllm": True, "vllm_mode": "server"}
 
 
-def _shorter_pairs(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _shorter_pairs(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     return {"max_pair_tokens": 2048} if setup.beta_replay and setup.max_pair_tokens > 2048 else None
 
 
-def _share_weights(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _share_weights(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     return {"sharding": "fsdp2"} if setup.num_processes > 1 and setup.share == 1 and not setup.use_peft else None
 
 
-def _live_teacher(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _live_teacher(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     keeps = setup.alpha_sdpo and setup.teacher != "live" and not setup.use_peft
     return {"teacher": "live"} if keeps else None
 
 
-def _adapter(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _adapter(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     return None if setup.use_peft else {"use_peft": True, "dtype": "bfloat16"}
 
 
-def _four_bits(shape: Shape, setup: Setup) -> Mapping[str, Any] | None:
+def _four_bits(shape: ModelShape, setup: Setup) -> Mapping[str, Any] | None:
     return {"load_in_4bit": True} if setup.use_peft and not setup.load_in_4bit and not setup.sharding else None
 
 
@@ -357,7 +363,7 @@ ADVICE: tuple[Advice, ...] = (
 )  # fmt: skip
 
 
-def changes(shape: Shape, setup: Setup, *, gpu_gib: float) -> Iterator[tuple[Mapping[str, Any], float]]:
+def changes(shape: ModelShape, setup: Setup, *, gpu_gib: float) -> Iterator[tuple[Mapping[str, Any], float]]:
     """Yield options to change and the sum with all of them so far, until it fits; only those that help."""
     now = total(estimate(shape, setup, gpu_gib=gpu_gib))
     for advice in ADVICE:

@@ -21,13 +21,13 @@ USUAL_GPU = 80.0
 
 
 @dataclass(frozen=True)
-class Plan:
+class MemoryPlan:
     """The memory of one GPU, and the options to change if it does not fit."""
 
     model: str
     gpu_gib: float
     setup: memory.Setup
-    parts: list[memory.Part]
+    parts: list[memory.MemoryPart]
     changes: list[tuple[Mapping[str, Any], float]]
 
     @property
@@ -57,7 +57,9 @@ class Plan:
         return lines
 
 
-def plan(path: Path, words: Sequence[str], *, accelerate: Sequence[str] = (), gpu_gib: float | None = None) -> Plan:
+def plan(
+    path: Path, words: Sequence[str], *, accelerate: Sequence[str] = (), gpu_gib: float | None = None
+) -> MemoryPlan:
     """Return the plan of a config file with options that override it."""
     options = {**read_config(path), **options_of(words)}
     options.setdefault("bf16", not options.get("use_cpu", False))
@@ -72,7 +74,7 @@ def plan(path: Path, words: Sequence[str], *, accelerate: Sequence[str] = (), gp
     if not isinstance(gpu_gib, (int, float)) or gpu_gib <= 0:
         raise exits.UsageError(f"gpu-gb is the memory of a GPU in GB, not {gpu_gib!r}.")
     parts = memory.estimate(shape, setup, gpu_gib=gpu_gib, on_gpu=not options.get("use_cpu"))
-    return Plan(str(model), gpu_gib, setup, parts, list(memory.changes(shape, setup, gpu_gib=gpu_gib)))
+    return MemoryPlan(str(model), gpu_gib, setup, parts, list(memory.changes(shape, setup, gpu_gib=gpu_gib)))
 
 
 def launch_of(path: Path, accelerate: Sequence[str]) -> dict[str, Any]:
@@ -82,7 +84,7 @@ def launch_of(path: Path, accelerate: Sequence[str]) -> dict[str, Any]:
     return launch | {name: given[name] for name in ("num_processes",) if name in given}
 
 
-def shape_of(model: str) -> memory.Shape:
+def shape_of(model: str) -> memory.ModelShape:
     """Return the sizes of a model: a folder, a model of the presets, or one at the Hub, whose config alone is read."""
     name, _, revision = model.partition("@")
     if (config := Path(model) / "config.json").is_file():
@@ -103,9 +105,9 @@ def shape_of(model: str) -> memory.Shape:
     return _shape(json.loads(Path(fetched).read_text(encoding="utf-8")), model)
 
 
-def _shape(config: Mapping[str, Any], where: str) -> memory.Shape:
+def _shape(config: Mapping[str, Any], where: str) -> memory.ModelShape:
     try:
-        return memory.Shape.of(config)
+        return memory.ModelShape.of(config)
     except KeyError as error:
         raise exits.UsageError(f"{where} has no {error.args[0]}, so the model's memory cannot be told.") from error
 

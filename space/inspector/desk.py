@@ -24,12 +24,12 @@ from inspector import (
 from inspector.address import address, only, whole
 from inspector.characters import visible
 from inspector.elements import Html, h
-from inspector.library import Dataset, Library, NotShown
+from inspector.library import Dataset, NotShown, SpaceLibrary
 from inspector.markup import parsed, pretty
 from inspector.messages import conversation
 from inspector.page import ITEMS, VIEWS, message
 from inspector.pair_index import BadFilter, PairIndex, Query, compare
-from inspector.view_pairs import Reader
+from inspector.view_pairs import PairReader
 
 REVIEW_SIZE = 60
 CHUNK = 200_000  # characters of one answer of text on demand
@@ -57,7 +57,7 @@ class ReviewDesk:
     """One Space: its datasets and their reviews. `open_labels` names student and teachers before a reader decides."""
 
     def __init__(
-        self, library: Library, *, open_labels: bool = False, review_size: int = REVIEW_SIZE, guidelines: str = ""
+        self, library: SpaceLibrary, *, open_labels: bool = False, review_size: int = REVIEW_SIZE, guidelines: str = ""
     ) -> None:
         self.library = library
         self.open_labels = open_labels
@@ -65,9 +65,9 @@ class ReviewDesk:
         self._guidelines = guidelines
         self.reviews = verdicts.Reviews(library.api)
 
-    def reader(self, token: str | None) -> Reader:
+    def reader(self, token: str | None) -> PairReader:
         """Return who looks at pairs; without a token all see the same order."""
-        return Reader(self.reviews.name_of(token), not self.open_labels)
+        return PairReader(self.reviews.name_of(token), not self.open_labels)
 
     # ------------------------------------------------------------------------------------------------------- places
 
@@ -176,10 +176,10 @@ class ReviewDesk:
             if context is not None and context.error_sites:
                 hints_place = {**only(place), "view": "hints", "hint": f"{pair['step_id']}:1"}
         reader = self.reader(token)
-        said = [row for row in self.reviews.of(dataset.name.repo, token).rows if row["pair_id"] == id]
-        decided = place.get("decided") == "yes" or any(row["reviewer"] == reader.name for row in said)
+        rows = [row for row in self.reviews.of(dataset.name.repo, token).rows if row["pair_id"] == id]
+        decided = place.get("decided") == "yes" or any(row["reviewer"] == reader.name for row in rows)
         return view_pairs.pair_detail(
-            pair, light, votes, context, place, reader, decided=decided, verdicts=said, hints_place=hints_place
+            pair, light, votes, context, place, reader, decided=decided, verdicts=rows, hints_place=hints_place
         )
 
     def _hints(
@@ -199,8 +199,8 @@ class ReviewDesk:
             else:
                 trace = heavy.trace(self.library, traces, site["trace_id"])
                 rows = self.reviews.of(traces.name.repo, token).rows
-                said = [row for row in rows if row["site_id"] == id]
-                detail = view_hints.hint_detail(site, trace, place, said)
+                verdicts = [row for row in rows if row["site_id"] == id]
+                detail = view_hints.hint_detail(site, trace, place, verdicts)
         return list_, detail
 
     def _sessions(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from inspector.library import Dataset, Library
+from inspector.library import Dataset, SpaceLibrary
 from inspector.markup import parsed
 
 Row = dict[str, Any]
@@ -36,7 +36,7 @@ def files_of(dataset: Dataset, config: str, trace_id: str) -> list[str]:
     return found
 
 
-def pair(library: Library, dataset: Dataset, light: Row) -> Row | None:
+def pair(library: SpaceLibrary, dataset: Dataset, light: Row) -> Row | None:
     """Return a whole pair, given its row of the list."""
     files = files_of(dataset, "default", light["trace_id"])
     if not files:
@@ -53,7 +53,7 @@ def pair(library: Library, dataset: Dataset, light: Row) -> Row | None:
     return row
 
 
-def votes(library: Library, dataset: Dataset, trace_id: str, step: int) -> list[Row]:
+def votes(library: SpaceLibrary, dataset: Dataset, trace_id: str, step: int) -> list[Row]:
     """Return the votes on a step, first answers before repeated ones."""
     files = files_of(dataset, "votes", trace_id)
     if not files:
@@ -66,7 +66,7 @@ def votes(library: Library, dataset: Dataset, trace_id: str, step: int) -> list[
     return [row | {"answer": parsed(row["answer"])} for row in rows]
 
 
-def context(library: Library, traces: Dataset, trace_id: str, step: int) -> Context | None:
+def context(library: SpaceLibrary, traces: Dataset, trace_id: str, step: int) -> Context | None:
     """Return the results, error sites and hints of a step."""
     files = files_of(traces, "steps", trace_id)
     if not files:
@@ -78,7 +78,7 @@ def context(library: Library, traces: Dataset, trace_id: str, step: int) -> Cont
     return Context(**{name: value or [] for name, value in rows[0].items()}) if rows else None
 
 
-def trace(library: Library, traces: Dataset, trace_id: str) -> Row | None:
+def trace(library: SpaceLibrary, traces: Dataset, trace_id: str) -> Row | None:
     """Return a trace with its messages, steps and provenance."""
     files = files_of(traces, "traces", trace_id)
     if not files:
@@ -96,20 +96,20 @@ def trace(library: Library, traces: Dataset, trace_id: str) -> Row | None:
     return row
 
 
-def report(library: Library, dataset: Dataset) -> list[Row]:
+def report(library: SpaceLibrary, dataset: Dataset) -> list[Row]:
     """Return the numbers that were published with a pair set."""
     files = dataset.files("report")
     return library.rows("select metric, scope, value, low, high, n from read_parquet(?)", [files]) if files else []
 
 
-def tasks(library: Library, dataset: Dataset) -> list[Row]:
+def tasks(library: SpaceLibrary, dataset: Dataset) -> list[Row]:
     """Return the tasks of a set."""
     files = dataset.files(next(iter(dataset.manifest.get("tables", {})), ""))
     return library.rows("select * from read_parquet(?) limit 5000", [files]) if files else []
 
 
 def steps(
-    library: Library, traces: Dataset, trace_ids: Sequence[str], first: int = 0, stop: int = 1 << 31
+    library: SpaceLibrary, traces: Dataset, trace_ids: Sequence[str], first: int = 0, stop: int = 1 << 31
 ) -> list[Row]:
     """Return the steps of traces in a range, without the results, in order; `action` is the message of the model."""
     columns = 'trace_id, step_id, "index", student_action, on_main_branch, error_sites, hints'
@@ -117,7 +117,7 @@ def steps(
     return [row | {"action": acted(row.pop("student_action"))} for row in rows]
 
 
-def step_messages(library: Library, traces: Dataset, trace_id: str, step: int) -> list[Row]:
+def step_messages(library: SpaceLibrary, traces: Dataset, trace_id: str, step: int) -> list[Row]:
     """Return the model's action at a step, and its results."""
     rows = _steps(library, traces, "student_action, results", [trace_id], '"index" = ?', [step])
     return [
@@ -128,7 +128,7 @@ def step_messages(library: Library, traces: Dataset, trace_id: str, step: int) -
 
 
 def _steps(
-    library: Library,
+    library: SpaceLibrary,
     traces: Dataset,
     columns: str,
     trace_ids: Sequence[str],
@@ -156,7 +156,9 @@ def acted(text: str) -> Row:
     return {"role": "assistant", "content": "\n".join(lines), "tool_calls": calls[::-1]}
 
 
-def vote_counts(library: Library, pairs: Dataset, trace_id: str, first: int, stop: int) -> dict[int, tuple[int, int]]:
+def vote_counts(
+    library: SpaceLibrary, pairs: Dataset, trace_id: str, first: int, stop: int
+) -> dict[int, tuple[int, int]]:
     """Return, for steps in a range, how many answers of teachers count, and how many there are."""
     files = files_of(pairs, "votes", trace_id)
     if not files:

@@ -108,7 +108,7 @@ class Dataset:
             return self.tables[name]
 
 
-class Library:
+class SpaceLibrary:
     """The datasets of this Space and one DuckDB for all of them."""
 
     def __init__(self, names: Sequence[str], *, endpoint: str | None = None, folder: str | None = None) -> None:
@@ -278,12 +278,14 @@ class Library:
 class ListTable:
     """The rows of a list, in memory; made when its view is first opened."""
 
-    library: Library
+    library: SpaceLibrary
     name: str
     order: str
 
     @classmethod
-    def of(cls, library: Library, dataset: Dataset, name: str, select: str, files: list[str], order: str) -> ListTable:
+    def of(
+        cls, library: SpaceLibrary, dataset: Dataset, name: str, select: str, files: list[str], order: str
+    ) -> ListTable:
         """Read a list of a dataset once."""
 
         def make() -> ListTable:

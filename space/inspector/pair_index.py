@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from inspector.address import whole
-from inspector.library import PAGE, Dataset, Library
+from inspector.library import PAGE, Dataset, SpaceLibrary
 
 MAX_QUERY_CHARS = 200
 COPY_AFTER_S = 3.0
@@ -190,7 +190,7 @@ class PairIndex:
 
     _names = itertools.count()
 
-    def __init__(self, library: Library, dataset: Dataset, *, in_background: bool = True) -> None:
+    def __init__(self, library: SpaceLibrary, dataset: Dataset, *, in_background: bool = True) -> None:
         self.library = library
         self.path = dataset.index_path("default")
         name = f"pairs_{next(self._names)}"
@@ -344,7 +344,7 @@ def _most(counted: Iterable[tuple[Any, int]]) -> list[tuple[str, int]]:
 
 
 @dataclass(frozen=True)
-class Change:
+class PairChange:
     """How a step's pair differs between two versions."""
 
     kind: str  # added, removed or changed
@@ -354,7 +354,9 @@ class Change:
     step: int
 
 
-def compare(library: Library, old: Dataset, new: Dataset, *, limit: int = 500) -> tuple[dict[str, int], list[Change]]:
+def compare(
+    library: SpaceLibrary, old: Dataset, new: Dataset, *, limit: int = 500
+) -> tuple[dict[str, int], list[PairChange]]:
     """Compare two versions by their indexes alone; pairs are matched by step."""
     joined = """
         with a as (select id, digest, trace_id, "index" as step from read_parquet(?)),
@@ -369,4 +371,4 @@ def compare(library: Library, old: Dataset, new: Dataset, *, limit: int = 500) -
     counts = {"added": 0, "removed": 0, "changed": 0}
     counts |= dict(library.query(f"select kind, count(*) from ({joined}) group by all", paths))
     rows = library.rows(f"select * from ({joined}) order by kind, trace_id, step limit {limit}", paths)
-    return counts, [Change(**row) for row in rows]
+    return counts, [PairChange(**row) for row in rows]

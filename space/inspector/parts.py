@@ -119,18 +119,18 @@ def verdict_bar(
         h("button", label, " ", h("kbd", key), type="button", data_verdict=name, title=title, cls=name)
         for name, label, key, title in choices
     ]
-    said = [
+    items = [
         h("li", h("b", row["reviewer"]), " ", words(row["verdict"]), f": {row['note']}" if row.get("note") else "")
         for row in verdicts
     ]
-    others = h("div", h("p", "Other verdicts"), h("ul", said), cls="others", hidden=True, data_others=True)
+    others = h("div", h("p", "Other verdicts"), h("ul", items), cls="others", hidden=True, data_others=True)
     label = f"Note on this {noun}"
     note = h("input", type="text", maxlength="500", placeholder="Note (n)", aria_label=label, data_note=True)
     unfold = h("button", "⋯", type="button", data_unfold=True, aria_expanded="false", aria_label="Note and more")
     group = h("div", buttons, unfold, cls="buttons", role="group", aria_label="Verdict")
     decided = h("span", cls="decided", role="status", data_decided=True)
     rest = h("div", more, note, cls="more-verdict")
-    return h("div", group, decided, rest, others if said else None, cls="verdict")
+    return h("div", group, decided, rest, others if items else None, cls="verdict")
 
 
 def choice(

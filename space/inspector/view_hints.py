@@ -8,7 +8,7 @@ from typing import Any
 
 from inspector.address import address, whole
 from inspector.elements import Html, h
-from inspector.library import PAGE, Dataset, Library, ListTable
+from inspector.library import PAGE, Dataset, ListTable, SpaceLibrary
 from inspector.markup import badge, block, short
 from inspector.messages import conversation, message_view
 from inspector.parts import (
@@ -58,7 +58,7 @@ _TABLE = """
 _ORDER = "(blame <> 'model'), (writer = 'no hint'), trace_id, step, id"
 
 
-def site_table(library: Library, dataset: Dataset) -> ListTable:
+def site_table(library: SpaceLibrary, dataset: Dataset) -> ListTable:
     """Return every error site of a trace set."""
     return ListTable.of(library, dataset, "sites", _TABLE, dataset.files("steps"), _ORDER)
 
@@ -146,7 +146,7 @@ def hint_detail(site: Row, trace: Row | None, place: Place, verdicts: Sequence[R
     session = address(kept, view="sessions", session=site["trace_id"], at=site["step"])
     labels = [*site_badges(site), badge(f"rule: {site['rule']}"), badge(writer_words(site["writer"]), "info")]
     link = h("a", site["id"], href=address(kept, hint=site["id"]), cls="id")
-    told = [f"{short(site['model'])}, ", h("a", f"step {site['step'] + 1} of its session", href=session)]
+    origin = [f"{short(site['model'])}, ", h("a", f"step {site['step'] + 1} of its session", href=session)]
     bar = verdict_bar(_VERDICTS, "hint", verdicts, _blame_choice(site))
     step = next((one for one in (trace or {}).get("steps") or [] if one["index"] == site["step"]), None)
     if trace is None or step is None:
@@ -155,7 +155,13 @@ def hint_detail(site: Row, trace: Row | None, place: Place, verdicts: Sequence[R
         parts = _in_place(site, trace, step, kept)
     return h(
         "article",
-        h("header", h("h1", "Error site ", link), h("p", labels, cls="labels"), h("p", told, cls="quiet"), cls="head"),
+        h(
+            "header",
+            h("h1", "Error site ", link),
+            h("p", labels, cls="labels"),
+            h("p", origin, cls="quiet"),
+            cls="head",
+        ),
         bar,
         parts,
         data_hint=site["id"],
@@ -167,8 +173,8 @@ def hint_detail(site: Row, trace: Row | None, place: Place, verdicts: Sequence[R
 
 
 def _blame_choice(site: Row) -> Html:
-    options = [("", "whose fault?"), *((name, said) for name, said in BLAMES.items() if name != site["blame"])]
-    shown = [h("option", said, value=name) for name, said in options]
+    options = [("", "whose fault?"), *((name, meaning) for name, meaning in BLAMES.items() if name != site["blame"])]
+    shown = [h("option", meaning, value=name) for name, meaning in options]
     return h("select", shown, aria_label="Who was at fault, if the blame is wrong", data_blame=True)
 
 

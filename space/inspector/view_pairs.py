@@ -18,7 +18,7 @@ from inspector.heavy import Context
 from inspector.library import PAGE
 from inspector.markup import badge, block, number, pretty, usd, words
 from inspector.messages import MAX_MESSAGES, folded, message_view, requests
-from inspector.pair_index import Change, Page
+from inspector.pair_index import Page, PairChange
 from inspector.parts import Place, card, choice, cleared, facts, item, line, listing, pager, table, verdict_bar, where
 from inspector.verdicts import REASONS, chosen_first
 from inspector.vocabulary import blame_words, kind_words, writer_words
@@ -43,7 +43,7 @@ _SCRIPTED = ("scripted, no model", "warn", "These answers, prices and times are 
 
 
 @dataclass(frozen=True)
-class Reader:
+class PairReader:
     """A reader of pairs, and how much they may see."""
 
     name: str = ""
@@ -57,7 +57,7 @@ class Reader:
 # ---------------------------------------------------------------------------------------------------------------- list
 
 
-def pair_list(page: Page, place: Place, reader: Reader, current: str = "") -> Html:
+def pair_list(page: Page, place: Place, reader: PairReader, current: str = "") -> Html:
     """Return a page of the list."""
     if not page.rows:
         return listing("No pairs", [], empty=cleared("No pair passes these filters.", place))
@@ -67,7 +67,7 @@ def pair_list(page: Page, place: Place, reader: Reader, current: str = "") -> Ht
     return listing(count, rows, pager(page.number, page.total, PAGE, place, "pair"), data_total=page.total)
 
 
-def _list_row(row: Row, place: Place, reader: Reader, current: str) -> Html:
+def _list_row(row: Row, place: Place, reader: PairReader, current: str) -> Html:
     agreeing = f"{row['num_agree']}/{row['num_votes']}"
     named = [
         badge(agreeing, _agreement_kind(row), "teachers that agree, of those that voted"),
@@ -127,7 +127,7 @@ _FLAGS = (
 )
 
 
-def filter_bar(facets: Mapping[str, Sequence[tuple[str, int]]], place: Place, reader: Reader) -> Html:
+def filter_bar(facets: Mapping[str, Sequence[tuple[str, int]]], place: Place, reader: PairReader) -> Html:
     """Return the controls of the filter panel; each one's name is its parameter in the URL."""
     facets = dict(facets)
     new = dict(facets.get("review", ())).get("new", 0)
@@ -162,7 +162,7 @@ def pair_detail(
     votes: Sequence[Row],
     context: Context | None,
     place: Place,
-    reader: Reader,
+    reader: PairReader,
     *,
     decided: bool = False,
     verdicts: Sequence[Row] = (),
@@ -235,7 +235,7 @@ def _head(pair: Row, light: Row, place: Place, hidden: bool) -> Html:
     return h("header", heading, None if hidden else facts(values), cls="head")
 
 
-def _bar(reader: Reader, verdicts: Sequence[Row]) -> Html:
+def _bar(reader: PairReader, verdicts: Sequence[Row]) -> Html:
     """Return the buttons of a decision, with the reasons for which neither action is better."""
     sides = [
         ("accept", "Accept", "a", "The teachers' action is better: keep the pair"),
@@ -394,7 +394,7 @@ def _raw(pair: Row, place: Place) -> Html:
 # ------------------------------------------------------------------------------------------------------------- compare
 
 
-def change_list(counts: Mapping[str, int], changes: Sequence[Change], place: Place) -> Html:
+def change_list(counts: Mapping[str, int], changes: Sequence[PairChange], place: Place) -> Html:
     """Return the differences between two versions, each pair with a link to its version."""
     base = place.get("base", "")
     if not changes:
@@ -406,7 +406,7 @@ def change_list(counts: Mapping[str, int], changes: Sequence[Change], place: Pla
     return card(f"Compared with {base}", summary, items, rest, cls="changes-card")
 
 
-def _change(change: Change, place: Place) -> Html:
+def _change(change: PairChange, place: Place) -> Html:
     kinds = {"added": ("+ added", "ok"), "removed": ("- removed", "bad"), "changed": ("~ changed", "warn")}
     own = {"dataset": place.get("dataset", ""), "view": "pairs"}
     links = []

@@ -12,7 +12,7 @@ from typing import Any
 from inspector.address import address
 from inspector.diff import short_action
 from inspector.elements import Html, h
-from inspector.library import Dataset, Library
+from inspector.library import Dataset, SpaceLibrary
 from inspector.markup import badge, number, parsed, short
 from inspector.messages import conversation
 from inspector.parts import card, counted, error_badge, facts, item, line, listing, table
@@ -40,7 +40,7 @@ _LIGHT = """
 """
 
 
-def rollouts(library: Library, dataset: Dataset) -> list[dict[str, Any]]:
+def rollouts(library: SpaceLibrary, dataset: Dataset) -> list[dict[str, Any]]:
     """Return the rollouts of a run without their tokens, by policy step and prompt."""
 
     def read() -> list[dict[str, Any]]:

@@ -14,7 +14,7 @@ from typing import Any
 from inspector.address import address, whole
 from inspector.diff import calls_of, short_action
 from inspector.elements import Html, h
-from inspector.library import PAGE, Dataset, Library, ListTable
+from inspector.library import PAGE, Dataset, ListTable, SpaceLibrary
 from inspector.markup import badge, block, parsed
 from inspector.parts import card, cleared, counted, error_badge, facts, item, line, listing, pager, where
 from inspector.view_hints import hint_quote, site_badges
@@ -42,7 +42,7 @@ _TABLE = f"""
 _ORDER = "num_errors desc nulls last, num_steps desc nulls last, id"
 
 
-def session_table(library: Library, dataset: Dataset) -> ListTable:
+def session_table(library: SpaceLibrary, dataset: Dataset) -> ListTable:
     """Return the sessions of a trace set."""
     return ListTable.of(library, dataset, "sessions", _TABLE, dataset.indexes("traces"), _ORDER)
 
@@ -54,7 +54,7 @@ def sessions(table: ListTable, place: Place) -> tuple[list[dict[str, Any]], int,
     return table.page(whole(place.get("page")), f"(id = ? or {found})", [text] * 5)
 
 
-def turns_and_marks(library: Library, dataset: Dataset, id: str) -> tuple[list[Any], list[Any]]:
+def turns_and_marks(library: SpaceLibrary, dataset: Dataset, id: str) -> tuple[list[Any], list[Any]]:
     """Return the user's words with the steps that follow, and the steps with errors or hints."""
     found = library.query(f"select turns, marks from {_INDEX} where id = ?", [dataset.indexes("traces"), id])
     turns, marks = (parsed(one) or [] for one in found[0]) if found else ([], [])
@@ -125,7 +125,7 @@ def session_detail(story: Story, place: Place) -> Html:
         h("header", h("h1", "Session ", link), line, cls="head"),
         card("The task", task),
         _marks(story, kept),
-        card(_title(story), h("ol", list(_told(story, kept)), cls="story"), _pages(story, kept)),
+        card(_title(story), h("ol", list(_story_items(story, kept)), cls="story"), _pages(story, kept)),
         data_session=session["id"],
         aria_label="Session",
     )
@@ -193,8 +193,8 @@ def _strip(story: Story) -> Html:
     ]
     here = len(story.steps)
     window = rect("window", story.first, here * scale, 0, 36) if here < story.num_steps else None
-    told = ", ".join(f"{len(steps):,} with {name}" for name, steps in places.items())
-    alt = f"{story.num_steps:,} steps: {told}. Rows from above: errors, hints, pairs, words of the user."
+    counts = ", ".join(f"{len(steps):,} with {name}" for name, steps in places.items())
+    alt = f"{story.num_steps:,} steps: {counts}. Rows from above: errors, hints, pairs, words of the user."
     drawn = h("svg", window, ticks, viewBox=f"0 0 {_WIDTH} 36", preserveAspectRatio="none", role="img", aria_label=alt)
     key = [h("span", h("span", cls=f"key {name}"), label) for name, label in _STRIP]
     return h("figure", drawn, h("figcaption", key, cls="quiet small"), cls="strip")
@@ -203,7 +203,7 @@ def _strip(story: Story) -> Html:
 _STRIP = (("error", "the agent's own errors"), ("hint", "hints"), ("pair", "pairs"), ("user", "the user's words"))
 
 
-def _told(story: Story, kept: Place) -> Iterator[Html]:
+def _story_items(story: Story, kept: Place) -> Iterator[Html]:
     """Yield the steps in order: the user's words, steps with marks, and quiet steps in folds."""
     said: dict[int, list[str]] = {}
     for step, text in story.turns[1:]:

@@ -9,7 +9,7 @@ import pytest
 
 from composer_hub.actions.calls import command_of
 from composer_hub.actions.script_results import CallResult, output_of, results_of
-from composer_hub.actions.scripts import Script, calls_in, interpreted_script, script_of, usual_script
+from composer_hub.actions.scripts import PlainScript, calls_in, interpreted_script, script_of, usual_script
 from composer_hub.records import ToolCall
 
 RUN = "const r = await tools.exec_command({cmd:'make test', workdir:'/w'}); "
@@ -23,7 +23,7 @@ def commands(text: str) -> list[str] | None:
 
 def results(text: str, body: str) -> list[CallResult] | None:
     script = script_of(text)
-    assert isinstance(script, Script)
+    assert isinstance(script, PlainScript)
     return results_of(script, body)
 
 

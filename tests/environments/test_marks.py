@@ -10,7 +10,7 @@ import pytest
 
 from composer_hub.environments import rewrites
 from composer_hub.environments.calls import Marks, same
-from composer_hub.environments.marks import agree, marked, read_told
+from composer_hub.environments.marks import agree, marked, read_marks
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_a_class_cannot_say_what_its_value_is(one: Any, other: Any) -> None:
 
 
 def test_lines_that_say_nothing_are_left_out() -> None:
-    values, ends = read_told(['["t", 1, 5]', "noise", '["t", "x", 5]', '{"passed": {"t": true}}', "[]", '["t", 1, 6]'])
+    values, ends = read_marks(['["t", 1, 5]', "noise", '["t", "x", 5]', '{"passed": {"t": true}}', "[]", '["t", 1, 6]'])
     assert (values, ends) == ({"t": {1: [5, 6]}}, [{"passed": {"t": True}}])
     assert agree(values["t"], {1: [5.0, 6]} | {})
     assert not agree({}, {1: [5]})

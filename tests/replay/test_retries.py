@@ -11,7 +11,7 @@ from composer_hub.replay.retries import (
     MAX_WAITS,
     Abstain,
     Again,
-    Failure,
+    RequestFailure,
     StopTeacher,
     Wait,
     decide,
@@ -43,7 +43,7 @@ def test_a_retry_after_is_read_in_every_form(headers: dict[str, str], seconds: f
     assert retry_after_s(headers, NOW) == seconds
 
 
-def status(code: int, headers: dict[str, str] | None = None, body: object = None, bills: bool = True) -> Failure:
+def status(code: int, headers: dict[str, str] | None = None, body: object = None, bills: bool = True) -> RequestFailure:
     return from_status(code, headers or {}, body, bills_errors=bills, now=NOW)
 
 
@@ -56,13 +56,13 @@ def status(code: int, headers: dict[str, str] | None = None, body: object = None
     (status(504, bills=False), Again, None),
     (status(429, {"retry-after": "86400"}), StopTeacher, 0),
 ], ids=["402_after", "402", "too_long", "500_unbilled", "500", "504", "429_tomorrow"])  # fmt: skip
-def test_each_failure_has_its_decision_and_its_cost(failure: Failure, decision: type, cost: int | None) -> None:
+def test_each_failure_has_its_decision_and_its_cost(failure: RequestFailure, decision: type, cost: int | None) -> None:
     assert isinstance(decide(failure, 1, 1, RNG), decision)
     assert failure.cost == cost
 
 
 def test_a_failing_question_ends_after_its_tries_and_may_be_asked_in_a_later_run() -> None:
-    assert decide(Failure("dropped", None), MAX_TRIES, 0, RNG) == Abstain(final=False)
+    assert decide(RequestFailure("dropped", None), MAX_TRIES, 0, RNG) == Abstain(final=False)
 
 
 def test_a_teacher_that_keeps_putting_off_is_stopped() -> None:
@@ -70,5 +70,5 @@ def test_a_teacher_that_keeps_putting_off_is_stopped() -> None:
 
 
 def test_pauses_grow_and_stay_below_a_minute() -> None:
-    pauses = [decide(Failure("rate_limited", 0), 1, waits, RNG) for waits in range(1, 15)]
+    pauses = [decide(RequestFailure("rate_limited", 0), 1, waits, RNG) for waits in range(1, 15)]
     assert all(isinstance(one, Wait) and 0 < one.seconds <= 60 for one in pauses)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import duckdb
 import pytest
-from inspector.library import PAGE, Library
+from inspector.library import PAGE, SpaceLibrary
 from inspector.pair_index import _COLUMNS, _SOURCES, PairIndex, Query
 
 from composer_hub.pairs.tables import pair_rows_table
@@ -54,7 +54,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(params=["file", "copy"])
 def index(request: pytest.FixtureRequest, path: Path) -> PairIndex:
-    made = PairIndex(Library([]), FakeDataset(path), in_background=False)
+    made = PairIndex(SpaceLibrary([]), FakeDataset(path), in_background=False)
     if request.param == "file":
         made.relation = made.first
     return made
@@ -119,12 +119,12 @@ def test_the_first_pair_of_its_kind_in_a_session_comes_before_those_that_are_lik
             from range(4) t(i)
         ) to '{path}'"""
     )
-    index = PairIndex(Library([]), FakeDataset(path), in_background=False)
+    index = PairIndex(SpaceLibrary([]), FakeDataset(path), in_background=False)
     assert [row["id"] for row in index.page(Query()).rows] == ["0", "2", "1", "3"]
 
 
 def test_a_reviewed_pair_leaves_the_queue_of_its_reviewer_and_a_shared_one_stays_in_the_others(path: Path) -> None:
-    index = PairIndex(Library([]), FakeDataset(path), in_background=False)
+    index = PairIndex(SpaceLibrary([]), FakeDataset(path), in_background=False)
     queue = ids(index)
     half = queue[::2]
     index.mark(dict.fromkeys(half, ("accepted", "|ada|")))

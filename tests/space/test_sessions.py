@@ -12,7 +12,7 @@ import pytest
 from inspector import heavy, view_runs, view_tasks
 from inspector.desk import ReviewDesk
 from inspector.heavy import acted
-from inspector.library import Dataset, Library
+from inspector.library import Dataset, SpaceLibrary
 from inspector.remote import RangeFile, RangeSource
 
 from composer_hub import hub
@@ -45,10 +45,10 @@ def long_session() -> Trace:
 
 
 @pytest.fixture(scope="module")
-def library(where: hub.HubDestination) -> Iterator[Library]:
+def library(where: hub.HubDestination) -> Iterator[SpaceLibrary]:
     card = trace_card("me/long", "mit", _Zeros(), redacted=True)
     hub.publish(where, "me/long", trace_tables(lambda: iter([long_session(), make_trace(6)])), card)
-    library = Library(["me/long@main"], endpoint=where.api.endpoint)
+    library = SpaceLibrary(["me/long@main"], endpoint=where.api.endpoint)
     yield library
     library.db.close()
 
@@ -58,11 +58,11 @@ class _Zeros(dict[str, Any]):
         return {} if "_by_" in name or name == "tokens_per_char" else 0
 
 
-def opened(library: Library) -> Dataset:
+def opened(library: SpaceLibrary) -> Dataset:
     return library.open("me/long", "main", TOKEN)
 
 
-def test_a_page_of_a_long_session_reads_less_than_a_megabyte(library: Library) -> None:
+def test_a_page_of_a_long_session_reads_less_than_a_megabyte(library: SpaceLibrary) -> None:
     id = long_session().trace_id
     shown = ReviewDesk(library).show({"view": "sessions", "session": id, "at": "701"}, TOKEN)
     source = opened(library).source
@@ -78,7 +78,7 @@ def test_a_page_of_a_long_session_reads_less_than_a_megabyte(library: Library) -
     assert len(detail) < 300_000
 
 
-def test_a_step_is_fetched_in_full_on_demand(library: Library) -> None:
+def test_a_step_is_fetched_in_full_on_demand(library: SpaceLibrary) -> None:
     trace = long_session()
     parameters = {"view": "sessions", "session": trace.trace_id, "step": "3"}
     html = ReviewDesk(library).text(parameters, TOKEN)["html"]
@@ -87,12 +87,12 @@ def test_a_step_is_fetched_in_full_on_demand(library: Library) -> None:
 
 
 @pytest.mark.parametrize("at", ["", "x", "-1", "999999999999", "2499"])
-def test_every_address_of_a_session_shows_a_page(library: Library, at: str) -> None:
+def test_every_address_of_a_session_shows_a_page(library: SpaceLibrary, at: str) -> None:
     shown = ReviewDesk(library).show({"view": "sessions", "session": long_session().trace_id, "at": at}, TOKEN)
     assert "The task" in (shown.detail or "")
 
 
-def test_the_list_begins_with_the_errors_and_finds_words(library: Library) -> None:
+def test_the_list_begins_with_the_errors_and_finds_words(library: SpaceLibrary) -> None:
     desk = ReviewDesk(library)
     first = desk.show({"view": "sessions"}, TOKEN)
     assert (first.list_ or "").index(long_session().trace_id) < (first.list_ or "").index(make_trace(6).trace_id)
@@ -121,7 +121,7 @@ def test_rows_are_found_in_every_part_of_a_growing_dataset(where: hub.HubDestina
     for part in (traces[::2], traces[1::2]):
         draft = hub.Draft(trace_tables(lambda part=part: iter(part)), card, adds=True)
         hub.update(where, "me/parts", lambda before, draft=draft: draft)
-    library = Library(["me/parts@main"], endpoint=where.api.endpoint)
+    library = SpaceLibrary(["me/parts@main"], endpoint=where.api.endpoint)
     dataset = library.open("me/parts", "main", TOKEN)
     assert [len(dataset.groups("steps")), len(dataset.indexes("traces"))] == [2, 2]
     desk = ReviewDesk(library)

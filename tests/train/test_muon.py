@@ -116,7 +116,7 @@ def test_adapters_are_refused_with_the_reason(world: Any, tmp_path: Path) -> Non
 
 def test_the_plan_counts_one_number_per_weight_that_muon_takes(world: Any) -> None:
     model = copy.deepcopy(world[0])
-    shape = memory.Shape.of(model.config.to_dict())
+    shape = memory.ModelShape.of(model.config.to_dict())
     optimizer = MuonAdamW(model)
     for value in model.parameters():
         value.grad = torch.zeros_like(value)

@@ -12,7 +12,7 @@ import yaml
 
 from composer_hub import exits
 from composer_hub.train import memory
-from composer_hub.train.memory import KNOWN, Setup, Shape
+from composer_hub.train.memory import KNOWN, ModelShape, Setup
 from composer_hub.train.plan import plan
 from composer_hub.train.presets import find_config, folder, options_of, presets, with_launch_file
 
@@ -89,8 +89,8 @@ def test_the_shape_of_a_folder_is_that_of_its_config(tmp_path: Path) -> None:
         "num_key_value_heads": 8, "head_dim": 128, "vocab_size": 151_936, "tie_word_embeddings": True,
     }  # fmt: skip
     (tmp_path / "config.json").write_text(json.dumps(config))
-    assert Shape.of(config) == KNOWN["Qwen/Qwen3-0.6B"]
-    assert Shape.of(config).weights == pytest.approx(0.596e9, rel=0.01)
+    assert ModelShape.of(config) == KNOWN["Qwen/Qwen3-0.6B"]
+    assert ModelShape.of(config).weights == pytest.approx(0.596e9, rel=0.01)
     assert plan(find_config("zero2"), ["--model_name_or_path", str(tmp_path)]).fits
     (tmp_path / "config.json").write_text("{}")
     with pytest.raises(exits.UsageError, match="has no num_attention_heads"):
@@ -105,8 +105,8 @@ def test_experts_are_weights_that_a_token_does_not_visit() -> None:
         "num_attention_heads": 2,
         "vocab_size": 9,
     }
-    sparse = Shape.of(dense | {"num_experts": 8, "moe_intermediate_size": 16, "num_experts_per_tok": 2})
-    assert sparse.weights > 5 * (Shape.of(dense).weights - 2 * 9 * 8)
+    sparse = ModelShape.of(dense | {"num_experts": 8, "moe_intermediate_size": 16, "num_experts_per_tok": 2})
+    assert sparse.weights > 5 * (ModelShape.of(dense).weights - 2 * 9 * 8)
     assert sparse.inner == 32
 
 

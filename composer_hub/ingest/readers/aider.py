@@ -48,7 +48,7 @@ def read(path: Path, report: FileReport) -> Iterator[Session]:
             chat = _read_chat(lines, report)
             session = chat.talk.session(
                 source=NAME,
-                session_id=stable_id(path.name, started, number, [text for _, text in chat.said]),
+                session_id=stable_id(path.name, started, number, [text for _, text in chat.messages]),
                 model=chat.model,
                 provenance={"harness_version": chat.version, "started": started},
             )
@@ -75,7 +75,7 @@ def _chats(lines: Iterable[str], report: FileReport) -> Iterator[tuple[str, list
 @dataclass(slots=True)
 class _AiderChat:
     talk: Conversation
-    said: list[tuple[str, str]]
+    messages: list[tuple[str, str]]
     model: str = ""
     version: str = ""
 
@@ -85,7 +85,7 @@ def _read_chat(lines: list[str], report: FileReport) -> _AiderChat:
     talk.note(LOSSY)
     chat = _AiderChat(talk, [(who, text) for who, text in _blocks(lines) if text])
     before = ""
-    for who, text in chat.said:
+    for who, text in chat.messages:
         if who == "program":
             chat.model = (found[1] if (found := _MODEL.search(text)) else "") or chat.model
             chat.version = chat.version or (found[1] if (found := _VERSION.search(text)) else "")

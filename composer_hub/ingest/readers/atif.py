@@ -124,14 +124,14 @@ def _read_agent_step(talk: Conversation, step: dict[str, Any], text: str) -> Non
         talk.recall(message)
         talk.note(LINEAR if count != 0 else "")
     else:
-        told = dict_at(step, "extra", _OURS)
-        reasons = [text_at(told, "prefix_reason"), LINEAR if (count or 1) > 1 else ""]
+        extra = dict_at(step, "extra", _OURS)
+        reasons = [text_at(extra, "prefix_reason"), LINEAR if (count or 1) > 1 else ""]
         talk.act(
             message,
             model=text_at(step, "model_name"),
-            reasoning=text_at(told, "reasoning_status"),
+            reasoning=text_at(extra, "reasoning_status"),
             reason="; ".join(filter(None, reasons)),
-            main=told.get("on_main_branch") is not False,
+            main=extra.get("on_main_branch") is not False,
             usage=usage_of(step.get("metrics"), at=step.get("timestamp")),
         )
     _observe(talk, step)

@@ -70,14 +70,14 @@ def session_of(
 ) -> Session | None:
     """Return the session of one row, with the columns of any dataset; `inexact` is the reason for all prompts."""
     entries = [entry for entry in _messages(row) if _role(entry)]
-    told = {name: text_at(row, name) for name in ("instance_id", "run_id", "exit_status")}
-    provenance = {**facts.pop("provenance", {}), **{name: value for name, value in told.items() if value}}
+    texts = {name: text_at(row, name) for name in ("instance_id", "run_id", "exit_status")}
+    provenance = {**facts.pop("provenance", {}), **{name: value for name, value in texts.items() if value}}
     report.take_unread()  # of a row before this one
     return talk_of(entries, report, inexact).session(
         source=source,
         session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
-        name=told["instance_id"] or told["run_id"],
-        model=first_text(row, "model", "model_name", "model_name_or_path") or told["run_id"].partition("_maxiter")[0],
+        name=texts["instance_id"] or texts["run_id"],
+        model=first_text(row, "model", "model_name", "model_name_or_path") or texts["run_id"].partition("_maxiter")[0],
         repository=first_text(row, "repo", "repository"),
         resolved=_verdict(row),
         tools=tuple(parsed_dicts(row.get("tools"))),

@@ -172,13 +172,13 @@ class _Rollout:
             self._piece(Message("assistant", text))
         else:
             typed = role == "user" and not text.startswith(CONTEXT_PREFIXES)
-            self._said(text, _has_image(item.get("content")), is_prompt=typed)
+            self._add_words(text, _has_image(item.get("content")), is_prompt=typed)
 
     def _from_agent(self, communication: dict[str, Any]) -> None:
         """Add another agent's message: the input begins a turn like a person's, in any role."""
         hidden = "[encrypted]" if communication.get("encrypted_content") else ""
         text = text_at(communication, "content") or hidden
-        self._said(f"[{text_at(communication, 'author')}] {text}", is_prompt=True)
+        self._add_words(f"[{text_at(communication, 'author')}] {text}", is_prompt=True)
 
     def _reasoning(self, item: dict[str, Any]) -> None:
         plain = "\n".join(text_at(as_dict(part), "text") for part in list_at(item, "content"))
@@ -204,7 +204,7 @@ class _Rollout:
         node.inexact = "image_left_out" if _has_image(output) else ""
         self._add(node)
 
-    def _said(self, text: str, has_image: bool = False, *, is_prompt: bool) -> None:
+    def _add_words(self, text: str, has_image: bool = False, *, is_prompt: bool) -> None:
         """Add a message of the user, the harness (developer items, context) or another agent; only prompts begin a
         turn.
         """

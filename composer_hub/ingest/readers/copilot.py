@@ -220,8 +220,8 @@ class _CopilotFile:
         if call_id in thread.starts:
             self._settle(thread)
         result, error = data.get("result"), dict_at(data, "error")
-        said = as_text(result) or content_text(as_dict(result).get("content"))
-        text = said if data.get("success") is True else text_at(error, "message") or said
+        output = as_text(result) or content_text(as_dict(result).get("content"))
+        text = output if data.get("success") is True else text_at(error, "message") or output
         flag = self._flag(call_id, thread.asked.get(call_id, ""), text, data)
         thread.talk.answer(Message("tool", text, tool_call_id=call_id), flag)
 

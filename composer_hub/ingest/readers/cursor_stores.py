@@ -150,8 +150,8 @@ def _result_block(call_id: str, result: Record) -> Record:
     value = result.get(outcome)
     words = as_dict(value)
     code = int_at(words, "exitCode")
-    said = [words.get(key) for key in ("stdout", "stderr", "output", "content", "error", "message", "reason")]
-    text = "\n".join(one for one in said if isinstance(one, str) and one)
+    values = [words.get(key) for key in ("stdout", "stderr", "output", "content", "error", "message", "reason")]
+    text = "\n".join(one for one in values if isinstance(one, str) and one)
     block: Record = {"type": "tool_result", "tool_use_id": call_id, "content": text or _text(value), "exit_code": code}
     if outcome == "rejected" or "ermission" in outcome:
         block["status"] = "rejected" if outcome == "rejected" else "denied"

@@ -93,7 +93,7 @@ class _DroidFile:
         elif kind == "message" and "message" in record:
             self._stored(number, record, as_dict(record["message"]))
         elif kind == "message":
-            self._said(record)
+            self._add_words(record)
         elif kind == "tool_call":
             self._called(record)
         elif kind == "tool_result":
@@ -142,7 +142,7 @@ class _DroidFile:
 
     # ---- streamed messages
 
-    def _said(self, record: dict[str, Any]) -> None:
+    def _add_words(self, record: dict[str, Any]) -> None:
         text = text_at(record, "text")
         if record.get("role") == "assistant":
             if self.open.has_calls:  # a text after a call that has no result yet begins the next message

@@ -165,19 +165,19 @@ class _Sample:
         entries = self._input(event)
         prompt = [self._intern(entry) for entry in entries]
         output = dict_at(event, "output")
-        said = dict_at(next(dicts_at(output, "choices"), {}), "message")
-        if not said:
+        reply = dict_at(next(dicts_at(output, "choices"), {}), "message")
+        if not reply:
             return
         for tool in dicts_at(event, "tools"):
             name = text_at(tool, "name")
             self.tools.setdefault(name, tool_schema(name, text_at(tool, "description"), dict_at(tool, "parameters")))
-        message = self._message({**said, "role": "assistant"})
+        message = self._message({**reply, "role": "assistant"})
         draft = self.talk.act(
             message,
             model=text_at(output, "model") or text_at(event, "model"),
-            reasoning=_reasoning_status(said),
+            reasoning=_reasoning_status(reply),
             prompt=prompt,
-            key=text_at(said, "id"),
+            key=text_at(reply, "id"),
             usage=usage_of(output.get("usage")),
         )
         self.owners.update((call.call_id, draft) for call in self.talk.messages[draft.action].tool_calls)

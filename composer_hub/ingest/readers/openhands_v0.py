@@ -178,13 +178,13 @@ class _EventList:
             self.report.add("merged")
             self.at[self.draft.action].add(number)
             return
-        said = next((dict_at(choice, "message") for choice in dicts_at(response, "choices")), None)
-        if said is None:
+        reply = next((dict_at(choice, "message") for choice in dicts_at(response, "choices")), None)
+        if reply is None:
             message = _rebuilt(kind, args, number)
             self.rebuilt.update((number, call.call_id) for call in message.tool_calls)
             self.talk.note(REBUILT if message.tool_calls else "")
         else:
-            message = _spoken(said)
+            message = _spoken(reply)
         self.draft = self.talk.act(message, model=text_at(response, "model"), key=response_id)
         self.response = response_id
         self.model = self.model or text_at(response, "model")
@@ -260,10 +260,10 @@ def _arguments(event: dict[str, Any]) -> dict[str, Any]:
     return {key: value for key, value in event.items() if key not in ("action", "id", "timestamp", "source", "message")}
 
 
-def _spoken(said: dict[str, Any]) -> Message:
-    thinking = text_at(said, "reasoning_content")
+def _spoken(reply: dict[str, Any]) -> Message:
+    thinking = text_at(reply, "reasoning_content")
     return Message(
-        "assistant", content_text(said.get("content")), chat_calls(said.get("tool_calls")), reasoning_content=thinking
+        "assistant", content_text(reply.get("content")), chat_calls(reply.get("tool_calls")), reasoning_content=thinking
     )
 
 

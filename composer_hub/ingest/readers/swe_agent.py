@@ -120,10 +120,10 @@ class _Attempt:
             if _is_exit(step, text_at(step, "response")):
                 continue
             prompt = [self.talk.intern(_message(entry)) for entry in self._query(number)]
-            said = action is not None and action.content == text_at(step, "response")
-            message = action if said and action else Message("assistant", text_at(step, "response"))
+            is_same = action is not None and action.content == text_at(step, "response")
+            message = action if is_same and action else Message("assistant", text_at(step, "response"))
             draft = self.talk.act(message, prompt=prompt, reason="" if prompt else "no_query")
-            if said:
+            if is_same:
                 for result in results:
                     self.talk.answer_to(draft, result)
                 action, results = next(kept, (None, []))
@@ -161,8 +161,8 @@ class _Attempt:
 
 
 def _acts(entry: dict[str, Any]) -> bool:
-    said = entry.get("role") == "assistant" and not entry.get("is_demo")
-    return said and not _is_exit(entry, content_text(entry.get("content")))
+    is_reply = entry.get("role") == "assistant" and not entry.get("is_demo")
+    return is_reply and not _is_exit(entry, content_text(entry.get("content")))
 
 
 def _is_exit(record: dict[str, Any], text: str) -> bool:
@@ -196,6 +196,6 @@ def _literal(calls: Any) -> Any:
 
 
 def _format_error(text: str) -> ResultFlag:
-    told = _ERROR_CODE.search(text)
-    code = told.group(1) if told else next((code for words, code in _ERROR_TEXTS if words in text), "")
+    match = _ERROR_CODE.search(text)
+    code = match.group(1) if match else next((code for words, code in _ERROR_TEXTS if words in text), "")
     return ResultFlag(is_error=True, status="failed", detail=f"format_error {code}".rstrip())

@@ -119,8 +119,8 @@ def act(
     labels: Labels = MappingProxyType({}),
 ) -> Action:
     """Return the next action of a teacher; another `draw` is another sample for the same prompt."""
-    if said := rule(chat, labels):
-        return said
+    if answer := rule(chat, labels):
+        return answer
     digest = digest_of(chat)
     right = oracle.get(digest) or _sensible(chat, tools)
     if _chance(teacher.name, digest, "right", draw) < teacher.accuracy:

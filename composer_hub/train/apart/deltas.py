@@ -21,7 +21,7 @@ Values = dict[str, np.ndarray]
 MAX_NORM = 10.0  # times the median norm of the other deltas
 
 
-class Refused(Exception):
+class RefusedDelta(Exception):
     """A delta that does not count, with the reason."""
 
 
@@ -57,19 +57,19 @@ def read_values(path: Path) -> tuple[Values, dict[str, str]]:
 
 
 def read_delta(path: Path, worker: str, start: Values) -> Delta:
-    """Return a worker's delta from `start`; raise `Refused` if it is no such thing."""
+    """Return a worker's delta from `start`; raise `RefusedDelta` if it is no such thing."""
     try:
         values, facts = read_values(path)
     except (SafetensorError, ValueError, TypeError, OSError) as error:
-        raise Refused("its file is no safetensors file") from error
+        raise RefusedDelta("its file is no safetensors file") from error
     if facts.get("start") != digest(start):
-        raise Refused(f"it starts from {str(facts.get('start'))[:12]}, not from {digest(start)[:12]}")
+        raise RefusedDelta(f"it starts from {str(facts.get('start'))[:12]}, not from {digest(start)[:12]}")
     if {name: value.shape for name, value in values.items()} != {name: value.shape for name, value in start.items()}:
-        raise Refused("its tensors have other names or shapes")
+        raise RefusedDelta("its tensors have other names or shapes")
     if any(value.dtype != np.float32 for value in values.values()):
-        raise Refused("its tensors are not float32")
+        raise RefusedDelta("its tensors are not float32")
     if not all(np.isfinite(value).all() for value in values.values()):
-        raise Refused("it holds NaN or infinity")
+        raise RefusedDelta("it holds NaN or infinity")
     norm = float(np.sqrt(sum(float(np.square(value, dtype=np.float64).sum()) for value in values.values())))
     return Delta(worker, values, facts, norm)
 

@@ -33,7 +33,7 @@ from composer_hub import exits
 from composer_hub.hub import Add, Destination, Moved
 from composer_hub.train.apart.deltas import (
     Delta,
-    Refused,
+    RefusedDelta,
     Values,
     digest,
     outer_step,
@@ -219,9 +219,9 @@ class Federation:
             path = f"rounds/{state.round}/{name}.safetensors"
             try:
                 if there[path].num_bytes > largest:
-                    raise Refused(f"its file has {there[path].num_bytes:,} bytes")
+                    raise RefusedDelta(f"its file has {there[path].num_bytes:,} bytes")
                 deltas.append(read_delta(self._file(head, path), name, state.values))
-            except Refused as error:
+            except RefusedDelta as error:
                 refused[name] = str(error)
         deltas, outliers = without_outliers(deltas)
         refused |= outliers
@@ -303,7 +303,7 @@ class Federation:
         try:
             if _sha256(file) == sha256:
                 return read_delta(file, worker, state.values).values
-        except Refused:
+        except RefusedDelta:
             pass
         raise FederationError(f"{self.repo}/{path} is not the file that was counted. Restore it from the history.")
 
