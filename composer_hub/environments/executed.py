@@ -186,7 +186,8 @@ class _Executor:
             if call.name not in tools_of(environment):
                 raise _NotExecuted("not_executable", call.name)
             _called(environment, call)
-        return self._side(task, environment._submitted(), _changes(environment) if environment._calls else before)
+        changes = environment._calls[-1].changes if environment._calls else before
+        return self._side(task, environment._submitted(), changes)
 
     def _files(self, task: Task, changes: Changes) -> trees.Files:
         return submission(task, trees.edited(self.shelf.start(task), changes))
@@ -288,10 +289,6 @@ def _recorded(trace: Trace) -> _History | None:
             if done < len(calls) and calls[done] == call_id(call.name, result):
                 done += 1
     return _History(before, after(done)) if done == len(calls) else None
-
-
-def _changes(environment: CodingEnvironment) -> Changes:
-    return environment._calls[-1].changes if environment._calls else ()
 
 
 def _called(environment: CodingEnvironment, call: ToolCall) -> str | None:

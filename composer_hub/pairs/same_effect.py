@@ -177,13 +177,9 @@ def _content(answer: Mapping[str, Any]) -> str:
 def medoid(actions: Sequence[Message], ranks: Sequence[Any]) -> int:
     """Return the place of the action whose words are closest to the others'; between equals, of the lowest rank."""
     grams = [_grams(_calls(action)) for action in actions]
-    distances = [round(sum(_distance(own, other) for other in grams), 9) for own in grams]
+    distances = [round(sum(1 - len(own & other) / len(own | other) for other in grams), 9) for own in grams]
     return min(range(len(actions)), key=lambda at: (distances[at], ranks[at]))
 
 
 def _grams(text: str, size: int = 5) -> frozenset[str]:
     return frozenset(text[at : at + size] for at in range(max(len(text) - size + 1, 1)))
-
-
-def _distance(one: frozenset[str], other: frozenset[str]) -> float:
-    return 1 - len(one & other) / len(one | other)
