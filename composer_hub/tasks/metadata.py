@@ -133,10 +133,10 @@ def _tools(folder: Path, optional: set[str]) -> set[str]:
     ):
         for path in (one for pattern in patterns for one in folder.glob(pattern) if one.is_file()):
             text = path.read_text(encoding="utf-8", errors="replace")
-            found |= {one.lower().replace("_", "-") for one in re.findall(word, text, re.MULTILINE)}
-    own = {one.lower().replace("_", "-") for one in (*sys.stdlib_module_names, *_modules(folder))}
-    imported = {_TOOL_OF.get(one, one) for one in imported - own}
-    return (named | imported) & TEST_TOOLS | named & imported
+            found |= set(map(_name_of, re.findall(word, text, re.MULTILINE)))
+    imported -= set(map(_name_of, (*sys.stdlib_module_names, *_modules(folder))))
+    imported = {_TOOL_OF.get(one, one) for one in imported}
+    return ((named | imported) & TEST_TOOLS) | (named & imported)
 
 
 def _modules(folder: Path) -> Iterable[str]:
@@ -158,7 +158,8 @@ def _for_tests(folder: Path, optional: Mapping[str, Iterable[str]]) -> list[str]
 
 
 def _name_of(requirement: str) -> str:
-    return re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0].lower()
+    """Return the name in a requirement, as modules and distributions can be compared."""
+    return re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0].lower().replace("_", "-")
 
 
 def license_of(folder: Path, table: Mapping[str, Any], header: Any) -> str:

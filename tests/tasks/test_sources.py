@@ -109,7 +109,7 @@ def test_metadata_comes_from_pyproject_with_what_the_tests_need(tmp_path: Path) 
 
 def test_tests_get_what_they_import_if_the_package_names_it(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
-        '[project]\nname = "x"\n[project.optional-dependencies]\ncli = ["click>=5.0", "rich"]\n'
+        '[project]\nname = "x"\n[project.optional-dependencies]\ncli = ["click>=5.0", "rich", "typing_extensions"]\n'
     )
     (tmp_path / "requirements.txt").write_text("IPython\nhelpers\nruff\n")
     (tmp_path / "src/x").mkdir(parents=True)
@@ -117,10 +117,10 @@ def test_tests_get_what_they_import_if_the_package_names_it(tmp_path: Path) -> N
     (tmp_path / "tests").mkdir()
     (tmp_path / "tests/helpers.py").touch()
     (tmp_path / "tests/conftest.py").write_text(
-        "from click.testing import CliRunner\nimport helpers, json\nimport unnamed\n"
+        "from click.testing import CliRunner\nimport helpers, json\nimport unnamed\nimport typing_extensions\n"
     )
     (tmp_path / "tests/test_x.py").write_text("def test():\n    from IPython import get_ipython\n    import x\n")
-    assert read_metadata(tmp_path).test_requirements == ("ipython", "click>=5.0")
+    assert read_metadata(tmp_path).test_requirements == ("ipython", "click>=5.0", "typing_extensions")
 
 
 HOSTILE = """
