@@ -97,9 +97,8 @@ class _ActionReader:
     def __init__(self, trace: Trace, flags: Mapping[int, ResultFlag]) -> None:
         self.trace, self.flags = trace, flags
         self.running: dict[str, str] = {}  # the id of a command in the background -> the command
-        self.cells: dict[
-            str, tuple[PlainScript, list[Action]]
-        ] = {}  # the id of a script in the background -> its calls
+        # the id of a script in the background -> its calls
+        self.cells: dict[str, tuple[PlainScript, list[Action]]] = {}
 
     def actions(self, step: Step) -> Iterator[Action]:
         for call, index in self._answered(step):

@@ -39,7 +39,6 @@ from composer_hub.replay.planning import DEAR, ReplayPlan
 from composer_hub.replay.providers import TeacherError
 from composer_hub.replay.teachers import Teacher
 
-LEDGER_FILE = VOTES_FILE
 PILOT_STEPS = 20
 
 
@@ -218,7 +217,7 @@ def _opened(
     before, planned = prepare(traces, teachers, options, folder)
     planned.check(cap)
     folder.mkdir(parents=True, exist_ok=True)
-    with Ledger(folder / LEDGER_FILE, cap=cap, change_cap=change_cap) as ledger:
+    with Ledger(folder / VOTES_FILE, cap=cap, change_cap=change_cap) as ledger:
         if before and not buy_again:
             _check_settings(before, planned.panel, ledger)
         for note in price_changes(ledger, everyone):
@@ -332,7 +331,7 @@ def _counts(tally: AuditTally, num_traces: int, num_steps: int) -> PollCounts:
 
 def purchase_of(folder: str | Path) -> Purchase | None:
     """Return the money of a run folder, None if it has no ledger."""
-    path = Path(folder) / LEDGER_FILE
+    path = Path(folder) / VOTES_FILE
     if not path.exists():
         return None
     with Ledger(path) as ledger:
@@ -362,7 +361,7 @@ def _with_total(on_progress: Callable[[ReplayProgress], None], total: int) -> Ca
 
 def status(folder: str | Path) -> tuple[list[dict[str, Any]], Budget]:
     """Return one row per teacher (questions by state, tokens, dollars) and the budget of a run folder."""
-    with Ledger(existing(Path(folder) / LEDGER_FILE)) as ledger:
+    with Ledger(existing(Path(folder) / VOTES_FILE)) as ledger:
         rows, budget = ledger.by_teacher(), ledger.budget()
     for row in rows:
         row["cached_share"] = row["cached_tokens"] / row["prompt_tokens"] if row["prompt_tokens"] else 0.0
