@@ -10,6 +10,7 @@ import pytest
 
 from composer_hub.money import Budget
 from composer_hub.pairs.ballots import ballots
+from composer_hub.pairs.card import MIN_TELLING, notes
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.report import Metric, report_rows, summary_of
@@ -190,3 +191,9 @@ def test_agreement_is_the_same_whether_the_order_asked_for_an_answer_or_only_the
 
     assert agreement(lambda at: 1.0) == pytest.approx(0.9)
     assert agreement(lambda at: 1.0 if at % 10 == 0 else float(at % 10 == 1) / 9) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize(("num_pairs", "warns"), [(MIN_TELLING - 1, False), (MIN_TELLING, True)])
+def test_lengths_of_a_few_pairs_are_no_reason_for_a_warning(num_pairs: int, warns: bool) -> None:
+    metrics = [Metric("pairs", value=num_pairs), Metric("length_auc", value=1.0)]
+    assert any("by length alone" in note for note in notes(metrics, {}, None)) == warns
