@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
+import sys
 from pathlib import Path
 
 import pytest
+
+# A container often says so. Then every command under test, and every worker, would compile all modules once more.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 pytest_plugins = (
     "tests.quick",
@@ -33,6 +39,22 @@ def pytest_configure() -> None:
     signal.signal(signal.SIGINT, signal.default_int_handler)
     if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda number, frame: None)
+
+
+def pytest_sessionstart() -> None:
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    # What is loaded by now stays until the end: a collection, of which each training run asks for one, need not visit
+    # a million objects of torch, gradio and 9,000 tests again.
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_unconfigure() -> None:
+    gc.unfreeze()  # extension modules report what is left at the end
 
 
 @pytest.fixture
