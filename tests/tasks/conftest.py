@@ -22,6 +22,12 @@ def venv() -> Path:
         pytest.skip(f"no tasks can be made here: {error}")
 
 
+@pytest.fixture(scope="session")
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the cache of worlds that make the environment of a package themselves: pip needs seconds for each."""
+    return tmp_path_factory.mktemp("cache")
+
+
 @pytest.fixture(params=["bubblewrap", "landlock"])
 def kind(request: pytest.FixtureRequest) -> str:
     """Return each kind of sandbox that isolates here: all of them make the same tasks."""

@@ -103,9 +103,9 @@ def test_a_version_that_lacks_or_does_not_name_its_oracles_is_refused(made: task
 
 
 def test_tasks_without_an_oracle_are_played_only_if_they_are_allowed(
-    made: tasks.TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: tasks.TaskSet, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     where = hub.FolderDestination(tmp_path)
     bare = tuple(dataclasses.replace(task, has_oracle=False) for task in made.tasks)
     published(where, dataclasses.replace(made, tasks=bare, oracles={}), names_oracles=False)
@@ -115,9 +115,9 @@ def test_tasks_without_an_oracle_are_played_only_if_they_are_allowed(
 
 
 def test_a_run_says_how_many_of_its_tasks_have_an_oracle(
-    made: tasks.TaskSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    made: tasks.TaskSet, tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache))
     where = hub.FolderDestination(tmp_path)
     bare = next(task.task_id for task in made.tasks if task.split == "train" and task.has_oracle)
     one_less = [dataclasses.replace(task, has_oracle=False) if task.task_id == bare else task for task in made.tasks]
