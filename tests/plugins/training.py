@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -34,7 +36,8 @@ def shelf(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
     from tests.train.tiny_run import fill_shelf
 
     root = tmp_path_factory.mktemp("shelf")
-    fill_shelf(world, root)
+    with without_plots():
+        fill_shelf(world, root)
     return root
 
 
@@ -65,3 +68,18 @@ def make_trainer(world: Any, tmp_path: Path) -> Callable[..., Any]:
         return trainer_of(world, tmp_path, kind, **options)
 
     return make
+
+
+@contextmanager
+def without_plots() -> Iterator[None]:
+    """Be a machine without matplotlib: the pictures of a short run cost more than its steps."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(sys.modules, "matplotlib.figure", None)
+        yield
+
+
+@pytest.fixture
+def no_plots() -> Iterator[None]:
+    """Write no pictures on the cards of runs."""
+    with without_plots():
+        yield

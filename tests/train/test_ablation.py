@@ -58,7 +58,7 @@ def test_an_arm_trains_on_the_words_of_the_world(arm: str, num_steps: int, tmp_p
     tokenizer, rng = tokenizer_of(), random.Random(0)
     text = "".join(piece for piece, _ in demonstration(Api(0), rng))
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
-    result = run(ARMS[arm], "dense", 0, tmp_path, QUICK, warm_steps=8)
+    result = run(ARMS[arm], "dense", 0, tmp_path, QUICK, warm_steps=2)
     assert [step for step, _ in result.curve] == [0, num_steps]
     assert len(result.log) == num_steps
     assert (result.num_pairs > 0) == (arm == "all")  # this model gets nothing right, with a hint or without

@@ -137,11 +137,12 @@ def test_pass_at_1_is_measured_before_the_first_step_during_the_run_and_after_th
     assert measured(history(shelf / "runs" / "whole")) == []
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_a_measurement_that_sigterm_has_prevented_is_made_after_the_resume(
     shelf: Path, measured_run: Path, world: Any
 ) -> None:
     folder = shelf / "runs" / "hurried"
-    words = arguments(world, shelf, folder.name, *MEASURED, "--max_minutes", "9")
+    words = arguments(world, shelf, folder.name, *MEASURED, "--max_minutes", "9", "--repo", "me/hurried")
     # Readings: start, launch, record, steps 1 and 2, save, then in step 3 before its measurement begins.
     with pytest.raises(exits.Stopped, match="SIGTERM ended the run at step 3 of 4"):
         run(parse(words), clock=ringing(7))
@@ -161,6 +162,7 @@ def test_sigterm_inside_a_reward_function_is_not_reported_as_its_failure(
     assert json.loads((shelf / "runs/rung/composer_run.json").read_text())["launches"][0]["exit_code"] == exits.STOPPED
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_the_same_weights_have_the_same_rate(shelf: Path, measured_run: Path, world: Any) -> None:
     words = arguments(world, shelf, "again", *MEASURED, "--model_name_or_path", str(measured_run / "final"))
     run(parse([*words, "--beta_replay", "0", "--max_steps", "1", "--repo", "me/again"]))
@@ -189,6 +191,7 @@ def the_same_tasks(count: int, seed: int = 0) -> list[dict[str, Any]]:
     return tasks(count)
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_rates_on_tasks_without_a_version_are_on_the_card_only(shelf: Path, world: Any) -> None:
     more = "--tasks tests.train.test_evals:the_same_tasks --eval_tasks tests.train.test_evals:the_same_tasks"
     more += " --num_eval_tasks 3 --max_steps 1 --repo me/function --rollouts_repo me/function-rollouts"

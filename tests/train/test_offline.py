@@ -38,6 +38,7 @@ from composer_hub.train.teacher import keeping_hidden  # noqa: E402
 from composer_hub.train.terms import TermModel  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_sites import Student, TraceEncoder  # noqa: E402
+from tests.plugins.training import without_plots  # noqa: E402
 from tests.train.runs import config_of, pairs_of, steps_of  # noqa: E402
 from tests.train.test_metrics import general  # noqa: E402
 from tests.train.test_tokens import desk_pair  # noqa: E402
@@ -312,7 +313,8 @@ def shelf(live: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     rows.append(dataclasses.replace(rows[0], pair_id="same", rejected=rows[0].chosen))
     card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})
     publish(where, "me/pairs", [pairs_table(rows, {pair.trace_id: "train" for pair in rows})], card)
-    run(parse(arguments(world, root, "whole")))
+    with without_plots():
+        run(parse(arguments(world, root, "whole")))
     return root
 
 
@@ -327,6 +329,7 @@ def weights(folder: Path) -> dict[str, Any]:
     return load_file(folder / "model.safetensors")
 
 
+@pytest.mark.usefixtures("no_plots")
 def test_an_offline_run_that_was_killed_ends_with_the_weights_of_one_that_was_not(shelf: Path, world: Any) -> None:
     whole, killed = shelf / "runs" / "whole", shelf / "runs" / "killed"
     shutil.copytree(whole, killed)

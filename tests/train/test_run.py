@@ -29,6 +29,8 @@ from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.options import keep_metrics_private, parse, settings_of  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_plots")
+
 TASKS = "--tasks composer_hub.environments.desk:tasks "
 CONFIGS = sorted(Path("configs").glob("*.yaml"))
 

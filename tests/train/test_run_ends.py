@@ -37,6 +37,8 @@ from tests.train.test_trainer import batch_of  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
 from tests.train.unfit import Container  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_plots")
+
 
 def record_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "composer_run.json").read_text())

@@ -25,6 +25,8 @@ from composer_hub.train.run.publisher import Pusher  # noqa: E402
 from tests.factories import make_pair  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 
+pytestmark = pytest.mark.usefixtures("no_plots")
+
 PUSHING = [
     "--beta_replay",
     "0",
