@@ -16,6 +16,7 @@ from huggingface_hub.utils import httpx
 from inspector.guard import BURST, RequestGuard
 
 from composer_hub.local_hub.server import ServerProcess
+from tests.quick import quick
 from tests.space.conftest import NUM_PAIRS, SPACE, Published, serving
 
 
@@ -110,19 +111,17 @@ def test_only_datasets_on_the_list_open(client: httpx.Client) -> None:
     assert "no revision v9" in client.get("part?revision=v9").json()["error"]
 
 
+@pytest.mark.parametrize(("token", "code"), quick(1, [("hf_test_eve", 404), (None, 401)]))
 def test_a_private_set_is_hidden_from_those_who_cannot_read_it(
-    hub_server: ServerProcess, published: Published, tmp_path: Path
+    hub_server: ServerProcess, published: Published, tmp_path: Path, token: str | None, code: int
 ) -> None:
-    for token in ("hf_test_eve", None):
-        with serving(hub_server, published.all, token, tmp_path / str(token)) as address:
-            page = httpx.get(address, trust_env=False)
-            assert page.status_code == 404
-            assert "private and you cannot read it" in page.text
-            body = {"dataset": published.pairs, "verdicts": [{"id": "x", "verdict": "accept"}]}
-            answer = httpx.post(
-                f"{address}verdicts", json=body, headers={"sec-fetch-site": "same-origin"}, trust_env=False
-            )
-            assert answer.status_code == (401 if token is None else 404)
+    with serving(hub_server, published.all, token, tmp_path) as address:
+        page = httpx.get(address, trust_env=False)
+        assert page.status_code == 404
+        assert "private and you cannot read it" in page.text
+        body = {"dataset": published.pairs, "verdicts": [{"id": "x", "verdict": "accept"}]}
+        same = {"sec-fetch-site": "same-origin"}
+        assert httpx.post(f"{address}verdicts", json=body, headers=same, trust_env=False).status_code == code
 
 
 @pytest.mark.slow
