@@ -18,6 +18,7 @@ from composer_hub.environments.trees import edited, write_files
 from composer_hub.environments.verifier import NotKnown, Verdict, fresh_tree, submission, verify
 from tests.environments.hack_lab import HACKS, MUST_REACH_THE_ORACLE, hacked, slug
 from tests.environments.toy import TOYS, Toy
+from tests.quick import quick
 
 
 @pytest.fixture(scope="module", params=["bubblewrap", "landlock"])
@@ -26,6 +27,11 @@ def sandbox(request: pytest.FixtureRequest) -> Sandbox:
         return open_sandbox(request.param)
     except exits.Refused as error:
         pytest.skip(str(error))
+
+
+# What code does to its verifier is tried in the sandbox of this machine. The others are left to the slow tests, and
+# to machines that have no other.
+in_one_sandbox = pytest.mark.parametrize("sandbox", quick(1, ["auto", "landlock"]), indirect=True)
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +73,7 @@ def test_gold_passes_and_the_start_does_not(lab: Lab, toy: Toy) -> None:
     assert start.evidence == ()
 
 
+@in_one_sandbox
 @pytest.mark.parametrize("name", HACKS, ids=slug)
 def test_no_hack_is_rewarded_and_no_report_can_be_forged(lab: Lab, name: str) -> None:
     number = list(HACKS).index(name)
@@ -174,6 +181,7 @@ OPTING_OUT = {
 }
 
 
+@in_one_sandbox
 @pytest.mark.parametrize("name", OPTING_OUT)
 def test_code_that_ends_its_own_verification_gets_a_zero(lab: Lab, name: str) -> None:
     toy = TOYS[1]
