@@ -79,7 +79,7 @@ def test_a_run_that_preflight_and_sigterm_have_interrupted_ends_with_the_same_we
 ) -> None:
     folder = shelf / "runs" / "taken_away"
     words = arguments(world, shelf, folder.name, *CONTAINER, "--preflight", "true", "--max_minutes", "9")
-    words += ["--repo", "me/taken_away"]
+    words += ["--preflight_retries", "1", "--repo", "me/taken_away"]
     assert run(parse([*words, "--preflight_only", "true"])) == folder
     assert Container.num_running == 0
     table = capsys.readouterr().out
