@@ -39,6 +39,10 @@ class Source:
         return ast.parse(self.text)
 
     @functools.cached_property
+    def imports(self) -> list[ast.Import | ast.ImportFrom]:
+        return [one for one in ast.walk(self.tree) if isinstance(one, (ast.Import, ast.ImportFrom))]
+
+    @functools.cached_property
     def _starts(self) -> list[int]:
         starts = [0]
         for line in self.text.splitlines(keepends=True) if "\f" not in self.text else self.text.split("\n"):
@@ -196,9 +200,24 @@ def apply(texts: Mapping[str, str], splices: Iterable[Splice]) -> tuple[SourceEd
     for path, own in sorted(by_path.items()):
         text = texts[path]
         for splice in sorted(own, reverse=True):
-            text = text[: splice.start] + splice.text + text[splice.end :]
+            start, end = splice.start, splice.end
+            if not splice.text and text[end - 1 : end] == "\n" and text[start - 1 : start] in ("\n", ""):
+                start, end = _closed(text, start, end)
+            text = text[:start] + splice.text + text[end:]
         edits.append(SourceEdit(path, text))
     return tuple(edits)
+
+
+def _closed(text: str, start: int, end: int) -> tuple[int, int]:
+    """Return a span of whole lines with the blank lines beside it that a formatter would remove after it."""
+    is_blank = re.compile(r"(?:[ \t]*\r?\n)*")
+    before, after = text[:start], text[end:]
+    gap = re.search(r"(?:(?<=\n)[ \t]*\r?\n)*\Z", before)[0]  # type: ignore[index]
+    if gap or not before or re.search(r"[{:(\[][ \t]*\r?\n\Z", before):
+        end += is_blank.match(after).end()  # type: ignore[union-attr]
+    if not text[end:] or re.match(r"[ \t]*[})\]]", text[end:]):
+        start -= len(gap)
+    return start, end
 
 
 def emptied(function: Function, body: str) -> Splice:
@@ -237,3 +256,63 @@ def removed_lines(start: Iterable[SourceEdit], solution: Iterable[SourceEdit]) -
 def flat(text: str) -> str:
     """Return a text without spaces."""
     return "".join(text.split())
+
+
+# --------------------------------------------------------------------------------------------------- names of modules
+
+
+def absolute(source: Source, node: ast.ImportFrom) -> str:
+    """Return the full name of the module that a `from` statement names."""
+    if not node.level:
+        return node.module or ""
+    parts = source.module.split(".")
+    if not source.path.endswith("__init__.py"):
+        parts = parts[:-1]
+    parts = parts[: len(parts) - node.level + 1]
+    return ".".join([*parts, *([node.module] if node.module else [])])
+
+
+def bound(source: Source, names: Iterable[tuple[str, str]]) -> tuple[set[str], set[str]]:
+    """Return what a module calls some names of modules: plain names, and `module.name` texts."""
+    plain = {name for module, name in names if module == source.module}
+    dotted: set[str] = set()
+    for node in source.imports:
+        for alias in node.names:
+            known_as, full = alias.asname or alias.name, alias.name
+            if isinstance(node, ast.ImportFrom):
+                module = absolute(source, node)
+                if alias.name == "*":
+                    plain |= {name for owner, name in names if owner == module}
+                elif (module, alias.name) in names:
+                    plain.add(known_as)
+                full = f"{module}.{alias.name}"
+            dotted |= {f"{known_as}.{name}" for owner, name in names if owner == full}
+            if isinstance(node, ast.Import):  # of `import package`, `package.module.name` is the name as well
+                inner = [(owner, name) for owner, name in names if owner.startswith(f"{full}.")]
+                dotted |= {f"{known_as}{owner.removeprefix(full)}.{name}" for owner, name in inner}
+    return plain, dotted
+
+
+def passed_on(source: Source, names: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+    """Return the names that a module has of others' names, because it imports them."""
+    found: set[tuple[str, str]] = set()
+    for node in source.imports:
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        module = absolute(source, node)
+        for alias in node.names:
+            if (module, alias.name) in names:
+                found.add((source.module, alias.asname or alias.name))
+            elif alias.name == "*":
+                found |= {(source.module, name) for owner, name in names if owner == module}
+    return found
+
+
+def loads(node: ast.AST, plain: set[str], dotted: set[str]) -> bool:
+    """Return whether code uses one of the names that `bound` gave."""
+    for inner in ast.walk(node):
+        if isinstance(inner, ast.Name) and inner.id in plain:
+            return True
+        if isinstance(inner, ast.Attribute) and dotted and ast.unparse(inner) in dotted:
+            return True
+    return False

@@ -7,7 +7,7 @@ tree, and compares.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job, Report
@@ -29,7 +29,7 @@ GATES: Mapping[str, str] = {
     "oracle": "the oracle cannot tell the broken code from the original",
 }
 TEST_SECONDS = 2.0
-MAX_HANGING = 3  # tests of one candidate; the others do not run
+MAX_HANGING = 1  # tests of one candidate; the others do not run
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,7 @@ class Checked:
     cpu_s: float = 0.0
     masked: tuple[str, ...] = ()  # files that quote the solution and that the agent does not get
     num_searched: int = 0  # files
+    reasons: Mapping[str, str] = field(default_factory=dict)  # how some of the failing tests fail
     recheck: str = ""  # exact, more, fewer or other: result of two full runs, compared with the lists
 
 
@@ -101,6 +102,7 @@ def judge(model: Model, one: Checked, report: Report, max_failing: int) -> Check
     wanted = one.candidate.guided
     passed = report.passed() & wanted
     done = replace(done, fail_to_pass=frozenset(wanted - passed), pass_to_pass=frozenset(passed))
+    done = replace(done, reasons=report.values.get("reasons", {}))
     if not done.fail_to_pass:
         return replace(done, reason="nothing_fails")
     if model.baseline.passing <= done.fail_to_pass:

@@ -39,7 +39,7 @@ from composer_hub.tasks.sources import open_package
 from composer_hub.tasks.statement import statements
 from composer_hub.tasks.write_tests import test_writing
 
-GENERATOR_VERSION = "2"
+GENERATOR_VERSION = "3"
 GENERATORS: Mapping[str, Callable[[Model, random.Random], Iterator[Candidate]]] = {
     "stub": stubs,
     "cluster": clusters,
@@ -514,7 +514,7 @@ def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Tas
     package, candidate = model.package, one.candidate
     masked = [SourceEdit(path, None) for path in one.masked]
     masked += [agent for agent, _ in candidate.hidden]
-    texts = statements(model, candidate, one.fail_to_pass)
+    texts = statements(model, candidate, one.fail_to_pass, one.reasons)
     level = options.help_level
     passing = _pass_to_pass(model, one)
     changed = {edit.path for edit in one.edits if edit.path in model.tests}

@@ -58,7 +58,11 @@ def read_metadata(folder: Path) -> Metadata:
     for key, value in project.get("dependency-groups", {}).items():
         optional[key] = [one for one in value if isinstance(one, str)]
     poetry = project.get("tool", {}).get("poetry", {})
-    older = {**_setup_cfg(folder), **_setup_py(folder), **({"name": poetry["name"]} if "name" in poetry else {})}
+    older = {
+        **_setup_cfg(folder),
+        **_setup_py(folder),
+        **{key: poetry[key] for key in ("name", "version") if key in poetry},
+    }
     required = [str(one) for one in table.get("dependencies", older.get("install_requires", []))]
     required += [one for one in poetry.get("dependencies", {}) if one.lower() != "python"]
     if header is not None:
@@ -67,7 +71,9 @@ def read_metadata(folder: Path) -> Metadata:
             if found := re.search(r"extra == ['\"]([\w.-]+)['\"]", one):
                 optional.setdefault(found[1], []).append(one.split(";")[0].strip())
     name = (header and header["Name"]) or table.get("name") or older.get("name") or folder.resolve().name
-    version = (header and header["Version"]) or table.get("version") or "0"
+    version = (
+        (header and header["Version"]) or table.get("version") or older.get("version") or _assigned_version(folder)
+    )
     return Metadata(
         re.sub(r"[^\w.-]+", "-", str(name)).strip("-") or "package",
         re.sub(r"[^\w.!+-]+", "", str(version)) or "0",
@@ -97,13 +103,30 @@ def _setup_py(folder: Path) -> dict[str, Any]:
         return {}
     found: dict[str, Any] = {}
     for node in ast.walk(parsed):
-        if isinstance(node, ast.keyword) and node.arg in ("name", "install_requires"):
+        if isinstance(node, ast.keyword) and node.arg in ("name", "version", "install_requires"):
             try:
                 found.setdefault(node.arg, ast.literal_eval(node.value))
             except ValueError:
                 continue
-    wanted = {"name": str, "install_requires": list}
+    wanted = {"name": str, "version": str, "install_requires": list}
     return {key: value for key, value in found.items() if isinstance(value, wanted[key])}
+
+
+def _assigned_version(folder: Path) -> str:
+    """Return the `__version__` that a module of the package assigns; "0" if none does."""
+    for pattern in (
+        "*/__init__.py",
+        "src/*/__init__.py",
+        "*/*version*.py",
+        "src/*/*version*.py",
+        "*/__about__.py",
+        "*.py",
+    ):
+        for path in sorted(folder.glob(pattern)):
+            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
+            if found := re.search(r"^__version__(?:: *\w+)? *= *['\"]([\w.!+-]+)['\"]", text, re.MULTILINE):
+                return found[1]
+    return "0"
 
 
 def version_file(folder: Path) -> str:

@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import copy
 import fnmatch
+import itertools
 import re
 import sys
 import textwrap
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from composer_hub.environments.venvs import VenvError, pinned, site_packages, venv_for
 from composer_hub.tasks import inside
-from composer_hub.tasks.code import Function, Source, Splice, digest, emptied, functions, read
+from composer_hub.tasks.code import Function, Source, Splice, bound, digest, emptied, functions, loads, passed_on, read
 from composer_hub.tasks.language import Arm, Package, PackageRefused, bundle_digest, pack
 from composer_hub.tasks.metadata import Metadata, read_metadata, version_file
 from composer_hub.tasks.mutation import mutants
@@ -161,7 +163,7 @@ class Python:
 
     def known(self, model: Any, symbols: Sequence[str], source: Source, name: str, failing: Sequence[str]) -> str:
         node = _definition(source, name)
-        return _behavior(model, symbols, node, failing) if node is not None else ""
+        return _behavior(model, symbols, source, name, node, failing) if node is not None else ""
 
     def test_source(self, source: Source, id: str) -> tuple[str, str] | None:
         names = id.split("[")[0].split("::")[1:]
@@ -317,19 +319,51 @@ def _in_class(source: Source, name: str, node: ast.AST) -> str:
     return f"class {owner.rpartition('.')[2]}:\n{textwrap.indent(head, '    ')}" if owner else head
 
 
-def _behavior(model: Any, symbols: Iterable[str], node: ast.AST, failing: Sequence[str]) -> str:
+def _behavior(
+    model: Any, symbols: Sequence[str], source: Source, name: str, node: ast.AST, failing: Sequence[str]
+) -> str:
     """Describe what a definition raises, whether it yields, what uses it, and what its tests assert."""
-    inner, name = list(_own(node)), str(getattr(node, "name", ""))
+    inner = list(_own(node))
     raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None}
     errors = sorted({ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in raised})
-    users = [one.symbol for one in model.functions if name in one.called_names and one.symbol not in set(symbols)]
-    facts = [f"It raises {', '.join(f'`{one}`' for one in errors if one[:1].isupper())}."] if errors else []
+    errors = [one for one in errors if one[:1].isupper() and not _is_wrapped(node)]
+    facts = [f"It raises {', '.join(f'`{one}`' for one in errors)}."] if errors else []
     facts += ["It is a generator."] if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner) else []
-    if users and len(model.by_name.get(name, ())) == 1:
+    uses = _uses(model, source, name)
+    others = [one for one in model.functions if not any(f"{one.symbol}.".startswith(f"{own}.") for own in symbols)]
+    users = [one.symbol for one in others if uses(one.source, one.node)]
+    if users:
         facts.append(f"{', '.join(map(_shown, users[:MAX_USERS]))} {'uses' if len(users) == 1 else 'use'} it.")
-    if shown := _examples(model, name, failing):
+    if shown := _examples(model, uses, failing):
         facts.append("Its tests assert, for example:\n\n```python\n" + "\n".join(shown) + "\n```")
-    return " ".join(one for one in facts if one != "It raises .")
+    return " ".join(facts)
+
+
+def _is_wrapped(node: ast.AST) -> bool:
+    """Return whether a decorator may change what a caller sees of a function."""
+    kept = {"staticmethod", "classmethod", "property", "overload", "typing.overload"}
+    return any(ast.unparse(one) not in kept for one in getattr(node, "decorator_list", ()))
+
+
+def _uses(model: Any, source: Source, name: str) -> Callable[[Source, ast.AST], bool]:
+    """Return a check that code of a file uses a definition, and not another one of its name."""
+    names = {(source.module, name)}
+    owner, _, last = name.rpartition(".")
+    size = 0
+    while not owner and size < len(names):  # an import may be imported from there
+        size = len(names)
+        names = names.union(*(passed_on(one, names) for one in model.sources.values()))
+    known: dict[str, tuple[set[str], set[str]]] = {}
+
+    def uses(other: Source, code: ast.AST) -> bool:
+        if owner:  # which class an object has is not known, so a method of a common name is not looked for
+            attributes = {one.attr for one in ast.walk(code) if isinstance(one, ast.Attribute)}
+            return last in attributes and len(model.by_name.get(last, ())) == 1
+        if other.path not in known:
+            known[other.path] = bound(other, names)
+        return loads(code, *known[other.path])
+
+    return uses
 
 
 def _own(node: ast.AST) -> Iterator[ast.AST]:
@@ -340,18 +374,79 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
             yield from _own(one)
 
 
-def _examples(model: Any, name: str, failing: Sequence[str]) -> list[str]:
-    """Return a few short assertions of failing tests that name a definition."""
+def _examples(model: Any, uses: Callable[[Source, ast.AST], bool], failing: Sequence[str]) -> list[str]:
+    """Return a few short assertions of failing tests that use a definition, with the values of their variables."""
     found: dict[str, None] = {}
     for path, *names in ([*id.split("[")[0].split("::")] for id in failing):
         test = _definition(model.tests[path], ".".join(names)) if path in model.tests and names else None
-        for one in ast.walk(test) if test is not None else ():
-            text = ast.unparse(one) if isinstance(one, ast.Assert) else ""
-            if len(text) <= MAX_EXAMPLE and re.search(rf"\b{re.escape(name)}\b", text):
+        if not isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            continue
+        cases, unknown = _cases(model.tests[path], test)
+        checks = [one for one in ast.walk(test) if isinstance(one, ast.Assert) or _expects_error(one)]
+        for case, one in itertools.product(cases, (one for one in checks if uses(model.tests[path], one))):
+            text = ast.unparse(_Values(case).visit(copy.deepcopy(one)))
+            names_in = [inner for inner in ast.walk(one) if isinstance(inner, ast.Name)]
+            own = {inner.id for inner in names_in if isinstance(inner.ctx, ast.Store)}
+            bare = {inner.id for inner in names_in} & unknown - set(case) - own
+            if not bare and len(text) <= MAX_EXAMPLE:
                 found[text] = None
         if len(found) >= MAX_EXAMPLES:
             break
     return list(found)[:MAX_EXAMPLES]
+
+
+def _expects_error(node: ast.AST) -> bool:
+    """Return whether code is one statement that must raise an error: `with pytest.raises(…)`."""
+    if not isinstance(node, ast.With) or len(node.items) != 1 or len(node.body) != 1:
+        return False
+    manager = node.items[0].context_expr
+    return isinstance(manager, ast.Call) and ast.unparse(manager.func).rpartition(".")[2] == "raises"
+
+
+class _Values(ast.NodeTransformer):
+    """Writes values in place of variables."""
+
+    def __init__(self, values: Mapping[str, ast.expr]):
+        self.values = values
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        return self.values.get(node.id, node)
+
+
+def _cases(source: Source, test: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[list[dict[str, ast.expr]], set[str]]:
+    """Return the values of a test's variables in its first cases, and the names of all its variables."""
+    stored = [one.id for one in ast.walk(test) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
+    constants: dict[str, ast.expr] = {}
+    for one in test.body:
+        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and isinstance(one.targets[0], ast.Name):
+            constants |= {one.targets[0].id: one.value} if stored.count(one.targets[0].id) == 1 else {}
+    lists = {ast.unparse(one.targets[0]): one.value for one in source.tree.body if isinstance(one, ast.Assign)}
+    cases: list[dict[str, ast.expr]] = [constants]
+    for call in test.decorator_list:
+        if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("parametrize") or len(call.args) < 2:
+            continue
+        named, listed = call.args[:2]
+        words = [str(one.value) for one in ast.walk(named) if isinstance(one, ast.Constant)]
+        names = re.findall(r"\w+", " ".join(words))
+        listed = lists.get(ast.unparse(listed), listed)
+        is_bare = isinstance(named, ast.Constant) and len(names) == 1
+        rows = [_row(one, is_bare) for one in getattr(listed, "elts", ())[:MAX_EXAMPLES]]
+        values = [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
+        values = [{name: value for name, value in one.items() if name not in stored} for one in values]
+        cases = [case | own for case, own in itertools.product(cases, values)] or cases
+    every = test.args
+    arguments = [one.arg for one in (*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg) if one]
+    return cases[:MAX_EXAMPLES], {*stored, *arguments}
+
+
+def _row(node: ast.expr, is_bare: bool) -> list[ast.expr]:
+    """Return the values of one case of a parametrized test; none if they are not written in it."""
+    if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("param"):
+        row = node.args
+    else:
+        row = [node] if is_bare else getattr(node, "elts", [])
+    plain = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.UnaryOp, ast.USub, ast.Load)
+    return row if all(isinstance(inner, plain) for one in row for inner in ast.walk(one)) else []
 
 
 def _shown(symbol: str) -> str:

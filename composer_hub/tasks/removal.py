@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from composer_hub.tasks.code import Source, Splice
+from composer_hub.tasks.code import Source, Splice, absolute, bound, loads, passed_on
 from composer_hub.tasks.deletion import Candidate, Model, shuffled
 
 MAX_SYMBOLS, MAX_LINES = 10, 400
@@ -152,55 +152,17 @@ def _guided(model: Model, statements: list[tuple[Source, ast.stmt]], names: set[
 # ------------------------------------------------------------------------------------------------------------ fixpoint
 
 
-def _bound(model: Model, source: Source, names: set[tuple[str, str]]) -> tuple[set[str], set[str]]:
-    """Return the removed names as a module knows them: plain names, and `module.name` texts."""
-    plain = {name for module, name in names if module == source.module}
-    dotted: set[str] = set()
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ImportFrom):
-            module = absolute(source, node)
-            for alias in node.names:
-                if alias.name == "*":
-                    plain |= {name for owner, name in names if owner == module}
-                elif (module, alias.name) in names:
-                    plain.add(alias.asname or alias.name)
-                known_as, full = alias.asname or alias.name, f"{module}.{alias.name}"
-                dotted |= {f"{known_as}.{name}" for owner, name in names if owner == full}
-        elif isinstance(node, ast.Import):
-            for alias in node.names:
-                dotted |= {f"{alias.asname or alias.name}.{name}" for owner, name in names if owner == alias.name}
-    return plain, dotted
-
-
-def absolute(source: Source, node: ast.ImportFrom) -> str:
-    """Return the full name of the module that a `from` statement names."""
-    if not node.level:
-        return node.module or ""
-    parts = source.module.split(".")
-    if not source.path.endswith("__init__.py"):
-        parts = parts[:-1]
-    parts = parts[: len(parts) - node.level + 1]
-    return ".".join([*parts, *([node.module] if node.module else [])])
-
-
 def _spread(model: Model, source: Source, removal: _Removal) -> None:
     """Remove what a module needs removed names for while it is imported, and pass on the names that it re-exports."""
-    plain, dotted = _bound(model, source, removal.names)
+    plain, dotted = bound(source, removal.names)
     if not plain and not dotted:
         return
-    for node in ast.walk(source.tree):
-        if isinstance(node, ast.ImportFrom):
-            module = absolute(source, node)
-            for alias in node.names:
-                if (module, alias.name) in removal.names:
-                    removal.names.add((source.module, alias.asname or alias.name))
-                elif alias.name == "*":
-                    removal.names |= {(source.module, name) for owner, name in set(removal.names) if owner == module}
+    removal.names |= passed_on(source, removal.names)
     future = any(isinstance(one, ast.ImportFrom) and one.module == "__future__" for one in source.tree.body)
     _block(source, source.tree.body, plain, dotted, removal, annotations=not future, top=True)
     for function in model.functions:
         at_import = function.source is source and model.baseline.runs_at_import(function.path, *function.body_lines)
-        if at_import and any(_loads(one, plain, dotted) for one in function.body):
+        if at_import and any(loads(one, plain, dotted) for one in function.body):
             removal.possible &= (source.path, function.node.lineno) in removal.statements
 
 
@@ -219,7 +181,7 @@ def _block(
             continue
         if isinstance(node, (ast.If, ast.Try, ast.With, ast.For, ast.While)):
             heads: list[ast.AST | None] = [getattr(node, name, None) for name in ("test", "iter")]
-            if any(head is not None and _loads(head, plain, dotted) for head in heads):
+            if any(head is not None and loads(head, plain, dotted) for head in heads):
                 removal.possible = False
             parts = [getattr(node, name, []) for name in ("body", "orelse", "finalbody")]
             for block in [*parts, *(one.body for one in getattr(node, "handlers", []))]:
@@ -227,7 +189,7 @@ def _block(
             continue
         if _is_all(node):
             continue
-        if any(_loads(one, plain, dotted) for one in _at_import(node, annotations)):
+        if any(loads(one, plain, dotted) for one in _at_import(node, annotations)):
             removal.statements[source.path, node.lineno] = node
             names = [node.name] if isinstance(node, Definition) else _targets(node)
             if top:
@@ -251,15 +213,6 @@ def _at_import(node: ast.stmt, annotations: bool) -> Iterator[ast.AST]:
         yield from [*node.decorator_list, *node.bases, *(one.value for one in node.keywords)]
     else:
         yield node
-
-
-def _loads(node: ast.AST, plain: set[str], dotted: set[str]) -> bool:
-    for inner in ast.walk(node):
-        if isinstance(inner, ast.Name) and inner.id in plain:
-            return True
-        if isinstance(inner, ast.Attribute) and dotted and ast.unparse(inner) in dotted:
-            return True
-    return False
 
 
 def _targets(node: ast.stmt) -> list[str]:
@@ -286,7 +239,7 @@ def _without(source: Source, node: ast.stmt) -> Splice:
 
 def _exports(model: Model, source: Source, names: set[tuple[str, str]], gone: list[ast.stmt]) -> Iterator[Splice]:
     """Yield the splices that take removed names out of imports and `__all__`."""
-    plain, _ = _bound(model, source, names)
+    plain, _ = bound(source, names)
     skipped = {id(inner) for one in gone for inner in ast.walk(one)}
     for node in ast.walk(source.tree):
         if id(node) in skipped:

@@ -1,22 +1,22 @@
-"""The statement of a task at three levels of help, from signatures, docstrings and tests; no model is asked.
+"""The statement of a task at three levels of help, from signatures, docstrings, tests and their run; no model is asked.
 
 0: which tests fail. 1: also what to write and where. 2: also the source of failing tests.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 
 from composer_hub.tasks.deletion import Candidate, Model
 
-MAX_NAMED, MAX_TEST_CHARS = 12, 6000
+MAX_NAMED, MAX_TESTS, MAX_SYMPTOMS, MAX_TEST_CHARS = 12, 20, 2, 6000
 _ASKS = {
     "stub": "The body of {what} was removed.",
-    "cluster": "The bodies of several functions that belong together were removed.",
+    "cluster": "The bodies of {number} functions that belong together were removed.",
     "branch": "A case that {what} used to handle was removed.",
     "removal": "{what} and everything that refers to it at import time were removed.",
-    "feature": "A feature of several modules was removed: {what} and what only it needs.",
+    "feature": "A feature of several modules was removed: {what}, and the {rest} below that belong{s} to it.",
     "bug": "{what} has a bug.",
     "write_tests": "{what} has no tests.",
 }
@@ -31,22 +31,28 @@ _DO = {
 }
 
 
-def statements(model: Model, candidate: Candidate, failing: Iterable[str]) -> tuple[str, str, str]:
-    """Return the statement at every level of help."""
+def statements(
+    model: Model, candidate: Candidate, failing: Iterable[str], reasons: Mapping[str, str] | None = None
+) -> tuple[str, str, str]:
+    """Return the statement at every level of help; `reasons` say how tests fail."""
     if candidate.kind == "commit":
-        return _of_commit(model, candidate, sorted(failing))
-    package, ordered = model.package, sorted(failing)
-    what = _symbol(candidate.symbols[0])
-    ask = _ASKS[candidate.kind].format(what=what)
+        return _of_commit(model, candidate, _ordered(model, candidate, failing))
+    package, ordered = model.package, _ordered(model, candidate, failing)
+    what, rest = _symbol(candidate.symbols[0]), len(candidate.symbols) - 1
+    counted = "definition" if rest == 1 else f"{rest} definitions"
+    ask = _ASKS[candidate.kind].format(
+        what=what, number=len(candidate.symbols), rest=counted, s="s" if rest == 1 else ""
+    )
     do = _DO[candidate.kind].format(**({"file": ""} | candidate.notes))
-    start = f"This is the source tree of the {package.language.label} `{package.name}` {package.metadata.version}."
+    version = "" if package.metadata.version == "0" else f" {package.metadata.version}"
+    start = f"This is the source tree of the {package.language.label} `{package.name}`{version}."
     end = _GRADED if candidate.kind != "write_tests" else "Only the new test file is graded."
-    tests = _tests(ordered)
+    tests = _tests(model, candidate, ordered)
     if candidate.kind == "write_tests":
         least = " ".join([start, f"Write tests for {what}, in `{candidate.notes['file']}`.", end])
     else:
         least = "\n\n".join([f"{start} These tests fail; make them pass without breaking others.", tests, end])
-    contract = _contract(model, candidate, ordered)
+    contract = _contract(model, candidate, ordered, reasons or {})
     parts = [f"{start} {ask} {do}", *([contract] if contract else []), *([tests] if ordered else []), end]
     more = "\n\n".join(parts)
     source = _sources(model, ordered)
@@ -72,12 +78,14 @@ def _of_commit(model: Model, candidate: Candidate, failing: list[str]) -> tuple[
         )
     else:
         start += " Make the change that the failing tests ask for."
-    tests = "New tests check the change. You do not have them." if notes["hidden"] else _tests(failing)
+    tests = (
+        "New tests check the change. You do not have them." if notes["hidden"] else _tests(model, candidate, failing)
+    )
     contract = _blocks(model, notes["interface"].split("\n"))
     contract = f"The tests use what is new here:\n\n{contract}" if contract else ""
     source = "" if notes["hidden"] else _sources(model, failing)
     extra = (
-        _tests(failing)
+        _tests(model, candidate, failing)
         if notes["hidden"]
         else f"Failing tests:\n\n```{package.language.fence}\n{source}\n```"
         if source
@@ -93,22 +101,56 @@ def _symbol(symbol: str) -> str:
     return f"`{name}` of `{module}`"
 
 
-def _tests(failing: list[str]) -> str:
+def _ordered(model: Model, candidate: Candidate, failing: Iterable[str]) -> list[str]:
+    """Return failing tests, those first that name what is to be written: others fail because of it."""
+    symbols = [*candidate.symbols, *candidate.notes.get("interface", "").split("\n")]
+    words = [re.compile(rf"\b{re.escape(re.split(r'[:.]', one)[-1])}\b") for one in symbols if one]
+
+    def place(id: str) -> tuple[int, bool, str]:
+        source = model.tests.get(id.split("::")[0])
+        found = model.language.test_source(source, id) if source is not None else None
+        text = id.partition("::")[2] + (f" {found[1]}" if found else "")
+        named = next((number for number, word in enumerate(words) if word.search(text)), len(words))
+        return named, id not in reached, id
+
+    reached = _reached(model, candidate)
+    return sorted(failing, key=place)
+
+
+def _reached(model: Model, candidate: Candidate) -> frozenset[str]:
+    """Return the tests that run the code that is to be written."""
+    found: set[str] = set()
+    for one in candidate.splices:
+        text = model.texts[one.path]
+        first, last = (text.count("\n", 0, place) + 1 for place in (one.start, max(one.start, one.end - 1)))
+        found |= model.baseline.tests_of(one.path, first, last)
+    return frozenset(found)
+
+
+def _tests(model: Model, candidate: Candidate, failing: list[str]) -> str:
     """Return the failing tests as a list; of many, the cases of a parametrized one are a line."""
-    lines = [f"- `{id}`" for id in failing]
-    if len(failing) > MAX_NAMED:
-        cases = Counter(id.split("[")[0] for id in failing)
-        lines = [f"- `{name}`" + f" ({number:,} cases)" * (number > 1) for name, number in cases.items()]
-    more = len(lines) - MAX_NAMED
-    lines = [*lines[:MAX_NAMED], *([f"- and {more:,} more"] if more > 0 else [])]
-    return "\n".join(["Failing tests:", "", *lines]) if failing else ""
+    lines = {id: [id] for id in failing}
+    if len(failing) > MAX_TESTS:
+        lines = {}
+        for id in failing:
+            lines.setdefault(id.split("[")[0], []).append(id)
+    shown = [f"- `{name}`" + f" ({len(ids):,} cases)" * (len(ids) > 1) for name, ids in lines.items()]
+    if left := list(lines.values())[MAX_TESTS:]:
+        reached = _reached(model, candidate)
+        apart = sum(not reached.intersection(ids) for ids in left) if candidate.breaks_imports else 0
+        why = f"; {apart:,} of them only because what they import is gone" if apart else ""
+        shown = [*shown[:MAX_TESTS], f"- and {len(left):,} more{why}"]
+    return "\n".join(["Failing tests:", "", *shown]) if failing else ""
 
 
-def _contract(model: Model, candidate: Candidate, failing: Sequence[str]) -> str:
-    """Return signatures, docstrings and known behavior of what is to be written."""
-    if candidate.kind == "bug":
-        return "Look at: " + ", ".join(_symbol(one) for one in candidate.symbols) + "."
-    return _blocks(model, candidate.symbols, failing)
+def _contract(model: Model, candidate: Candidate, failing: Sequence[str], reasons: Mapping[str, str]) -> str:
+    """Return signatures, docstrings and known behavior of what is to be written; of a wrong one, what it does."""
+    blocks = "" if candidate.kind == "bug" else _blocks(model, candidate.symbols, failing)
+    if candidate.kind not in ("bug", "branch"):
+        return blocks
+    messages = list({text: f"`{id}`:\n\n```\n{text}\n```" for id in failing if (text := reasons.get(id, ""))}.values())
+    symptom = "So tests fail, for example " + "\n\nand ".join(messages[:MAX_SYMPTOMS]) if messages else ""
+    return "\n\n".join(filter(None, (blocks, symptom)))
 
 
 def _blocks(model: Model, symbols: Iterable[str], failing: Sequence[str] | None = None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -22,8 +23,10 @@ from composer_hub.environments.venvs import VenvError
 from composer_hub.environments.verifier import submission, verify
 from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks import leaks
+from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import apply
 from composer_hub.tasks.dataset import bundle_row
+from composer_hub.tasks.gates import MAX_HANGING
 from composer_hub.tasks.harbor import check_tree, tree_of
 from composer_hub.tasks.javascript import CODE, JavaScript
 from composer_hub.tasks.language import PackageRefused
@@ -300,6 +303,24 @@ def test_a_package_gives_tasks_of_the_kinds_that_its_language_has(scripts: tasks
     stub = next(task for task in scripts.tasks if task.kind == "stub")
     assert "JavaScript package `tiny-words` 1.2.0" in stub.statement
     assert "```ts\n" in stub.statement
+
+
+def test_an_edit_that_leaves_an_endless_loop_is_no_task(node: str, tmp_path: Path) -> None:
+    package = opened(tmp_path / "source", tmp_path / "work")
+    tmp_path.chmod(0o755)
+    endless = SourceEdit("src/words.js", toy_node.WORDS.replace("const words =", "for (;;) {}\n  const words ="))
+    wrong = SourceEdit("src/words.js", toy_node.WORDS.replace("toUpperCase", "toLowerCase"))
+    files = ("test/words.test.js", "test/spans.test.js")
+    ids = ("test/words.test.js::a title has capitals", "test/spans.test.js::a clock goes on")
+    job = Job("endless", files, (endless,), ids, seconds=3, test_seconds=1, options={"max_hanging": MAX_HANGING})
+    bench = Bench(package, modules_for({}, None, tmp_path / "modules"), tmp_path / "bench")
+    first, second = bench.run([job, dataclasses.replace(job, name="wrong", edits=(wrong,), seconds=30)])
+    assert first.problem == "hangs", first
+    assert not second.problem
+    assert second.values["reasons"].keys() == {"test/words.test.js::a title has capitals"}
+    (why,) = second.values["reasons"].values()
+    assert "one two" in why
+    assert "One Two" in why
 
 
 def test_the_verifier_and_harbor_reward_the_solution_and_nothing_else(shelf: TaskShelf) -> None:

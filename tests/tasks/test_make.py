@@ -21,6 +21,7 @@ from composer_hub.environments.verifier import submission, verify
 from composer_hub.output import Output
 from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks.baseline import Baseline
+from composer_hub.tasks.code import Splice, apply
 from composer_hub.tasks.deletion import Candidate, Model
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
 from composer_hub.tasks.language import pack
@@ -171,6 +172,92 @@ def test_a_statement_shows_a_method_in_its_class_and_the_cases_of_a_test_once(tm
     _, more, _ = statements(model, Candidate("stub", "", ("tinytext.spans:Clock.move",), (), empty, 1), failing)
     assert "class Clock:\n    def move(self, text):" in more
     assert "- `tests/test_it.py::test_many` (40 cases)\n- `tests/test_it.py::test_one`\n" in more
+
+
+def test_a_statement_tells_facts_of_the_definition_and_not_of_another_of_its_name(tmp_path: Path) -> None:
+    made = {
+        "pyproject.toml": '[project]\nname = "days"\ndynamic = ["version"]\n',
+        "days/__init__.py": "__version__ = '2.1'\nfrom .make import date\n",
+        "days/make.py": "def date(a):\n    raise ValueError(a)\n\n@checked\ndef day(a):\n    raise ValueError(1)\n",
+        "days/uses.py": "from . import date\ndef mine(): return date('x')\n",
+        "days/other.py": "from datetime import date\ndef theirs(): return date(2020, 1, 1)\n",
+        "tests/test_days.py": """
+import datetime, pytest
+from datetime import date
+from days import date as made
+
+@pytest.mark.parametrize("text, year", [("2020-01-02", 2020), ("1999-01-02", 1999)])
+def test_year(text, year):
+    assert made(text).year == year
+
+def test_other(monkeypatch):
+    later = made("2020-01-01")
+    assert later.day == made("2020-01-02")
+    assert date(2018, 7, 22)
+
+def test_error():
+    text = "no"
+    with pytest.raises(ValueError):
+        made(text)
+""",
+    }
+    for path, text in made.items():
+        (tmp_path / "days" / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "days" / path).write_text(text)
+    empty: frozenset[str] = frozenset()
+    package = open_package(str(tmp_path / "days"), tmp_path / "work")
+    model = Model(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
+    failing = [f"tests/test_days.py::test_{name}" for name in ("other", "year[2020-01-02-2020]", "error")]
+    candidate = Candidate("feature", "", ("days.make:date", "days.make:day"), (), empty, 1)
+    _, more, _ = statements(model, candidate, failing)
+    assert "`days` 2.1" in more
+    assert "and the definition below that belongs to it" in more
+    assert more.count("It raises `ValueError`.") == 1, "a decorator may return the error"
+    assert "`mine` of `days.uses` uses it." in more
+    examples = more.partition("Its tests assert, for example:\n\n```python\n")[2].partition("\n```")[0]
+    assert examples.splitlines() == [
+        "with pytest.raises(ValueError):",
+        "    made('no')",
+        "assert made('2020-01-02').year == 2020",
+        "assert made('1999-01-02').year == 1999",
+    ]
+
+
+def test_tests_of_what_is_to_be_written_come_first_and_the_others_say_why_they_fail(tmp_path: Path) -> None:
+    folder = toy.write(tmp_path / "toy")
+    (folder / "tests" / "test_all.py").write_text(
+        "import tinytext\n" + "".join(f"def test_{number}(): pass\n" for number in range(40))
+    )
+    empty: frozenset[str] = frozenset()
+    package = open_package(str(folder), tmp_path / "work")
+    model = Model(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
+    failing = [f"tests/test_all.py::test_{number}" for number in range(40)] + ["tests/test_words.py::test_title"]
+    candidate = Candidate("removal", "", ("tinytext.words:title",), (), empty, 1, breaks_imports=True)
+    least, _, _ = statements(model, candidate, failing)
+    listed = [line for line in least.splitlines() if line.startswith("- ")]
+    assert listed[0] == "- `tests/test_words.py::test_title`"
+    assert listed[-1] == "- and 21 more; 21 of them only because what they import is gone"
+
+
+def test_a_bug_is_described_by_what_its_tests_show(made: tasks.TaskSet) -> None:
+    task = one_task(made, "bug")
+    _, more, _ = task.statements
+    shown = more.partition("So tests fail, for example ")[2]
+    assert shown.startswith(f"`{task.fail_to_pass[0].split('::')[0]}::")
+    assert "/lane-" not in shown
+    assert "assert " in shown or "Error" in shown, shown
+
+
+def test_a_deleted_piece_leaves_no_second_blank_line() -> None:
+    text = "a = 1\n\n\ndef one():\n    pass\n\n\ndef two():\n    pass\n\n\ndef three():\n    pass\n"
+    for name, left in (("one", ["two", "three"]), ("two", ["one", "three"]), ("three", ["one", "two"])):
+        start = text.index(f"def {name}")
+        (edit,) = apply({"a.py": text}, [Splice("a.py", start, text.index("pass", start) + 5, "")])
+        assert edit.text == "a = 1\n" + "".join(f"\n\ndef {one}():\n    pass\n" for one in left)
+    text = "function f() {\n  const a = 1;\n\n  if (a) g();\n}\n"
+    start = text.index("  if")
+    (edit,) = apply({"a.ts": text}, [Splice("a.ts", start, text.index("}"), "")])
+    assert edit.text == "function f() {\n  const a = 1;\n}\n"
 
 
 def test_a_statement_shows_the_fields_of_a_class_and_not_their_values() -> None:

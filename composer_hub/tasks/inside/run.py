@@ -18,6 +18,7 @@ import gc
 import importlib
 import json
 import os
+import re
 import resource
 import shutil
 import signal
@@ -39,6 +40,7 @@ FLAGS = (
 ).split()
 SPAWNING = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec", "os.spawn"}
 VARIANT_SECONDS = 4
+MAX_REASONS = 50  # tests whose failures are reported
 IMPORT_SECONDS = 10  # of a test file, besides the time of a test
 VARIANT_MODULE = "composer_variant"
 
@@ -70,6 +72,7 @@ class Session:
         self.begun, self.num_hanging, self.left_out, self.costs = cpu_seconds(), 0, [], {}
         self.late, self.denied = [], []  # what the clock ended; tests that lacked a permission
         self.ended, self.example = collections.Counter(), ""  # tests by status; one failure
+        self.reasons = {}  # how the first failing tests fail
         self.broken = set()  # failing test functions: the cases of one are one
         self.spawned, self.fixtures, self.variants = {}, {}, {}  # spawned: test -> processes, None if not countable
         self.lines_folder = tempfile.mkdtemp() if coverage is not None else ""
@@ -187,6 +190,8 @@ class Session:
         if report.failed:
             self.statuses[report.nodeid] = "failed"
             self.example = self.example or f"{report.nodeid} fails: {report.longrepr}."
+            if len(self.reasons) < MAX_REASONS:
+                self.reasons[report.nodeid] = reason(str(report.longrepr), self.tree)
         elif before in (None, "passed"):
             unused = report.skipped or hasattr(report, "wasxfail")
             self.statuses[report.nodeid] = "skipped" if unused else "passed"
@@ -249,6 +254,7 @@ class Session:
             "late": self.late,
             "denied": self.denied,
             "example": self.example,
+            "reasons": self.reasons,
             "variants": self.variants,
             "spawners": sorted(self.spawned),
             "fixtures": self.fixtures,
@@ -325,8 +331,12 @@ def no_traceback(self, excinfo, style=None):
     """Return a short report of a failure, because a traceback parses every file that it shows."""
     if excinfo.typename in ("Skipped", "SkipTest"):  # pytest reads the place of a file that skips itself
         return WITH_TRACEBACK(self, excinfo, style)
-    text = str(excinfo.value)[:200] if isinstance(excinfo.value, (OSError, ImportError)) else ""
-    return f"{excinfo.typename}: {text}" if text else excinfo.typename
+    return excinfo.exconly(tryshort=True)[:300]
+
+
+def reason(text, tree):
+    """Return a failure's message as it is on every machine."""
+    return re.sub(r"0x[0-9a-f]{6,}", "0x…", text.replace(f"{tree}/", "").strip())
 
 
 def run_tests(job, setting):

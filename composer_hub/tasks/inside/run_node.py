@@ -14,8 +14,9 @@ import tempfile
 import time
 from pathlib import Path
 
-from composer_jobs import limit_process, load, run_all, write_edits
+from composer_jobs import limit_process, load, run_all, used, write_edits
 
+MAX_REASONS = 50  # tests whose failures are reported
 MIN_SECONDS = 10.0  # of a test, on the clock
 
 
@@ -52,7 +53,9 @@ def run_tests(job, setting):
         print(example, flush=True)
         values["example"] = example
     # An edit that makes a test hang does not become a task; a package may have such a test.
-    values["hangs"] = "max_hanging" in job and any(tests.TIMED_OUT.search(one["why"]) for one in found.values())
+    is_late = any(tests.TIMED_OUT.search(one["why"]) for one in found.values())
+    # A runner's limit of time does not end a loop that never waits; that of the process does.
+    values["hangs"] = "max_hanging" in job and (is_late or used() >= job["seconds"])
     for id in [id for id in found if id.endswith("::")]:  # a file that cannot be loaded
         values["broken_files"].append(id[:-2])
         values["example"] = f"{id[:-2]} does not load: {found.pop(id)['why']}"
@@ -67,6 +70,7 @@ def run_tests(job, setting):
             again, _ = run(own, COMPOSER_VARIANT=name)
             values["variants"][name] = all(again.get(id, {}).get("status") == "passed" for id in wanted if
                                            id.split("::")[0] in own)  # fmt: skip
+    values["reasons"] = {id: found[id]["why"].split("\n    at ")[0] for id in failing[:MAX_REASONS] if id in found}
     seconds = {id: round(one["ms"] / 1000, 4) for id, one in found.items()}
     return {
         "statuses": {id: one["status"] for id, one in found.items()},
