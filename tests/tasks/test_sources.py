@@ -189,6 +189,15 @@ def test_a_file_that_skips_itself_costs_no_other_test(venv: Path, tmp_path: Path
     assert not report.values["broken_files"]
 
 
+def test_a_test_that_is_named_after_the_place_of_the_tree_is_not_used(venv: Path, tmp_path: Path) -> None:
+    named = 'import os, pytest\n@pytest.mark.parametrize("place", [os.getcwd(), "here"])\ndef test_one(place): pass\n'
+    source = toy.write(tmp_path / "source", **{"tests/test_place.py": named})
+    tmp_path.chmod(0o755)
+    bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
+    (report,) = bench.run([Job("a", ("tests/test_place.py",), seconds=30)])
+    assert report.passed() == {"tests/test_place.py::test_one[here]"}
+
+
 SLOW = """
 import time
 from numbers_ import low, high
