@@ -226,8 +226,8 @@ def _measured(
     options = {"budget": suite_seconds, "max_hanging": 3}
     gold = Job("gold", (*changed, *near), (*start, *solution), None, 10 * suite_seconds + 60, TEST_SECONDS * 5, options)
     first, broken = bench.run([gold, replace(gold, name="start", edits=start)])
-    if not first.passed():
-        missing = _MISSING.search(first.detail)
+    if not any(id.split("::")[0] in changed for id in first.passed()):
+        missing = _MISSING.search(f"{first.values.get('example', '')} {first.detail}")
         raise _Skipped(f"needs {missing[1].split('.')[0]}" if missing else "gold_fails")
     if broken.problem in ("late", "killed", "hangs"):
         raise _Skipped(broken.problem)

@@ -180,6 +180,11 @@ def _for_tests(folder: Path, optional: Mapping[str, Iterable[str]]) -> list[str]
     return [one for one in found if _name_of(one) not in ("", "pytest", "coverage")]
 
 
+def is_tool(requirement: str) -> bool:
+    """Return whether a requirement is one of the small packages that tests of many packages need."""
+    return _name_of(requirement) in TEST_TOOLS
+
+
 def _name_of(requirement: str) -> str:
     """Return the name in a requirement, as modules and distributions can be compared."""
     return re.split(r"[^\w.-]", requirement.strip(), maxsplit=1)[0].lower().replace("_", "-")

@@ -19,7 +19,7 @@ from composer_hub.environments.venvs import VenvError, pinned, site_packages, ve
 from composer_hub.tasks import inside
 from composer_hub.tasks.code import Function, Source, Splice, bound, digest, emptied, functions, loads, passed_on, read
 from composer_hub.tasks.language import Arm, Package, PackageRefused, bundle_digest, pack
-from composer_hub.tasks.metadata import Metadata, read_metadata, version_file
+from composer_hub.tasks.metadata import Metadata, is_tool, read_metadata, version_file
 from composer_hub.tasks.mutation import mutants
 
 _TEST_FILES = ("test_*.py", "*_test.py", "tests.py", "test.py")
@@ -135,11 +135,12 @@ class Python:
 
     def environment(self, package: Package, requirements: Sequence[str], folder: Path | None) -> Path:
         needed = ["pytest", "coverage", *requirements, *package.metadata.requirements]
-        if package.metadata.test_requirements:
-            # Tests that need what cannot be installed, or what brings a copy of the package, are not used.
+        wanted = package.metadata.test_requirements
+        # Tests that need what cannot be installed, or what brings a copy of the package, are not used.
+        for some in dict.fromkeys((wanted, tuple(one for one in wanted if is_tool(one)))):
             with contextlib.suppress(VenvError):
-                venv = venv_for([*needed, *package.metadata.test_requirements], folder)
-                if not _installed(package, venv):
+                venv = venv_for([*needed, *some], folder)
+                if some and not _installed(package, venv):
                     return venv
         venv = venv_for(needed, folder)
         if twice := _installed(package, venv):

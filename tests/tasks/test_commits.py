@@ -178,9 +178,11 @@ def test_a_commit_of_files_without_unicode_names_is_left_out_and_counted(repo: P
     assert report.refused == "no_commit"
 
 
-def test_a_missing_module_is_named(repo: Path) -> None:
-    commit(repo, "Begin", **{"tests/conftest.py": "import unheard_of.things\n"})
-    commit(repo, MESSAGE, **{"tinytext/words.py": WORDS, "tests/test_words.py": TEST_WORDS})
+@pytest.mark.parametrize("path", ["tests/conftest.py", "tests/test_words.py"])
+def test_a_missing_module_is_named(path: str, repo: Path) -> None:
+    commit(repo, "Begin")
+    changed = {"tinytext/words.py": WORDS, "tests/test_words.py": TEST_WORDS}
+    commit(repo, MESSAGE, **changed | {path: f"import unheard_of.things\n{changed.get(path, '')}"})
     (report,) = replayed(repo).reports
     assert "none gives a task (needs unheard_of 1)" in report.sentence
 

@@ -204,12 +204,14 @@ def test_reports_of_jest_and_vitest_give_an_id_per_title_and_the_worse_of_two_en
         return {"ancestorTitles": ["slug"], "title": title, "status": status, "duration": 3}
 
     report = {"testResults": [{"name": "/tree/src/a.test.ts", "assertionResults": [
-        told("passed", "a"), told("failed", "a"), told("pending", "b"), told("passed", "zero\u200bwidth")]},
+        told("passed", "a"), told("failed", "a"), told("pending", "b"), told("passed", "zero\u200bwidth"),
+        told("passed", "c") | {"ancestorTitles": ["", "slug"]}]},
         {"name": "/tree/src/b.test.ts", "assertionResults": [], "message": "SyntaxError"}]}  # fmt: skip
     found = node_tests.results(json.dumps(report), "/tree")
     assert {id: one["status"] for id, one in found.items()} == {
         "src/a.test.ts::slug > a": "failed",
         "src/a.test.ts::slug > b": "skipped",
+        "src/a.test.ts::slug > c": "passed",
         "src/a.test.ts::slug > zero\\u{200b}width": "passed",
         "src/b.test.ts::": "failed",
     }
