@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import contextlib
 import copy
 import fnmatch
 import itertools
@@ -27,6 +26,7 @@ _NO_SOURCES = set("docs doc examples example benchmarks benchmark scripts tools 
 _VERSION = '__version__ = version = "{0}"\n__version_tuple__ = version_tuple = tuple("{0}".split("."))\n'
 MAX_USERS, MAX_EXAMPLES, MAX_EXAMPLE = 3, 3, 120  # characters of one
 _NO_MODULES = {"setup", "conftest", "noxfile", "fabfile", "tasks", "versioneer"}
+_UNINSTALLABLE: set[tuple[str, ...]] = set()  # requirements that this process need not try again, as for each commit
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 
 
@@ -138,10 +138,15 @@ class Python:
         wanted = package.metadata.test_requirements
         # Tests that need what cannot be installed, or what brings a copy of the package, are not used.
         for some in dict.fromkeys((wanted, tuple(one for one in wanted if is_tool(one)))):
-            with contextlib.suppress(VenvError):
+            if not some or (*needed, *some) in _UNINSTALLABLE:
+                continue
+            try:
                 venv = venv_for([*needed, *some], folder)
-                if some and not _installed(package, venv):
-                    return venv
+            except VenvError:
+                _UNINSTALLABLE.add((*needed, *some))
+                continue
+            if not _installed(package, venv):
+                return venv
         venv = venv_for(needed, folder)
         if twice := _installed(package, venv):
             raise PackageRefused(
