@@ -112,6 +112,7 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
         return None
     named = {f"{one_source.module}:{one.name}" for one_source, one in statements if isinstance(one, Definition)}
     first = f"{group[0][0].module}:{group[0][1].name}"
+    values = [f"`{name}` in `{one_source.path}`" for one_source, one in statements for name in _targets(one)]
     return Candidate(
         kind,
         first,
@@ -120,6 +121,7 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
         guided,
         lines,
         breaks_imports=True,
+        notes={"values": ", ".join(sorted(set(values)))},
     )
 
 

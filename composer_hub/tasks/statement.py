@@ -134,11 +134,11 @@ def _tests(model: Model, candidate: Candidate, failing: list[str]) -> str:
         lines = {}
         for id in failing:
             lines.setdefault(id.split("[")[0], []).append(id)
-    shown = [f"- `{name}`" + f" ({len(ids):,} cases)" * (len(ids) > 1) for name, ids in lines.items()]
+    shown = [f"- `{name}` ({len(ids):,} cases)" if len(ids) > 1 else f"- `{ids[0]}`" for name, ids in lines.items()]
     if left := list(lines.values())[MAX_TESTS:]:
         reached = _reached(model, candidate)
         apart = sum(not reached.intersection(ids) for ids in left) if candidate.breaks_imports else 0
-        why = f"; {apart:,} of them only because what they import is gone" if apart else ""
+        why = f", {apart:,} of which do not run the removed code themselves" if apart else ""
         shown = [*shown[:MAX_TESTS], f"- and {len(left):,} more{why}"]
     return "\n".join(["Failing tests:", "", *shown]) if failing else ""
 
@@ -147,7 +147,8 @@ def _contract(model: Model, candidate: Candidate, failing: Sequence[str], reason
     """Return signatures, docstrings and known behavior of what is to be written; of a wrong one, what it does."""
     blocks = "" if candidate.kind == "bug" else _blocks(model, candidate.symbols, failing)
     if candidate.kind not in ("bug", "branch"):
-        return blocks
+        values = candidate.notes.get("values", "")
+        return f"{blocks}\n\nWhat used it was removed as well: {values}." if values else blocks
     messages = list({text: f"`{id}`:\n\n```\n{text}\n```" for id in failing if (text := reasons.get(id, ""))}.values())
     symptom = "So tests fail, for example " + "\n\nand ".join(messages[:MAX_SYMPTOMS]) if messages else ""
     return "\n\n".join(filter(None, (blocks, symptom)))

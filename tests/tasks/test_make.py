@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import random
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from composer_hub.tasks.deletion import Candidate, Model
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
 from composer_hub.tasks.language import pack
 from composer_hub.tasks.python import Python
+from composer_hub.tasks.removal import removals
 from composer_hub.tasks.sources import open_package
 from composer_hub.tasks.statement import statements
 from tests.figures import only_people_read
@@ -223,6 +225,20 @@ def test_error():
     ]
 
 
+def test_a_value_that_goes_with_a_definition_is_named(tmp_path: Path) -> None:
+    text = "class Plain:\n    def one(self): return 1\n\n\nclass Rich:\n    KINDS = (Plain,)\n    SIZE = 1\n"
+    folder = toy.write(tmp_path / "toy", **{"tinytext/kinds.py": text})
+    package = open_package(str(folder), tmp_path / "work")
+    some, test = frozenset[str](), frozenset({"tests/test_words.py::test_title"})
+    lines = {"tinytext/kinds.py": dict.fromkeys(range(1, 3), test)}
+    by_file = {"tests/test_words.py": test}
+    model = Model(package, Baseline(test, some, some, 0, {}, {}, lines, {}, some, some, 0.0, by_file))
+    (candidate,) = removals(model, random.Random(1))
+    assert candidate.symbols == ("tinytext.kinds:Plain",)
+    _, more, _ = statements(model, candidate, test)
+    assert "What used it was removed as well: `KINDS` in `tinytext/kinds.py`." in more
+
+
 def test_tests_of_what_is_to_be_written_come_first_and_the_others_say_why_they_fail(tmp_path: Path) -> None:
     folder = toy.write(tmp_path / "toy")
     (folder / "tests" / "test_all.py").write_text(
@@ -236,7 +252,7 @@ def test_tests_of_what_is_to_be_written_come_first_and_the_others_say_why_they_f
     least, _, _ = statements(model, candidate, failing)
     listed = [line for line in least.splitlines() if line.startswith("- ")]
     assert listed[0] == "- `tests/test_words.py::test_title`"
-    assert listed[-1] == "- and 21 more; 21 of them only because what they import is gone"
+    assert listed[-1] == "- and 21 more, 21 of which do not run the removed code themselves"
 
 
 def test_a_bug_is_described_by_what_its_tests_show(made: tasks.TaskSet) -> None:
