@@ -339,7 +339,9 @@ def _behavior(
     others = [one for one in model.functions if not any(f"{one.symbol}.".startswith(f"{own}.") for own in symbols)]
     users = [one.symbol for one in others if uses(one.source, one.node)]
     if users:
-        facts.append(f"{', '.join(map(_shown, users[:MAX_USERS]))} {'uses' if len(users) == 1 else 'use'} it.")
+        more = f" and {len(users) - MAX_USERS} more" if len(users) > MAX_USERS else ""
+        named = ", ".join(map(_shown, users[:MAX_USERS]))
+        facts.append(f"{named}{more} {'uses' if len(users) == 1 else 'use'} it.")
     if shown := _examples(model, uses, failing):
         facts.append("Its tests assert, for example:\n\n```python\n" + "\n".join(shown) + "\n```")
     return " ".join(facts)
@@ -390,11 +392,10 @@ def _examples(model: Any, uses: Callable[[Source, ast.AST], bool], failing: Sequ
         cases, unknown = _cases(model.tests[path], test)
         checks = [one for one in ast.walk(test) if isinstance(one, ast.Assert) or _expects_error(one)]
         for case, one in itertools.product(cases, (one for one in checks if uses(model.tests[path], one))):
-            text = ast.unparse(_Values(case).visit(copy.deepcopy(one)))
-            names_in = [inner for inner in ast.walk(one) if isinstance(inner, ast.Name)]
-            own = {inner.id for inner in names_in if isinstance(inner.ctx, ast.Store)}
-            bare = {inner.id for inner in names_in} & unknown - set(case) - own
-            if not bare and len(text) <= MAX_EXAMPLE:
+            whole = _Values(case).visit(copy.deepcopy(one))
+            left = [inner for inner in ast.walk(whole) if isinstance(inner, ast.Name)]
+            own = {inner.id for inner in left if isinstance(inner.ctx, ast.Store)}
+            if not {inner.id for inner in left} & unknown - own and len(text := ast.unparse(whole)) <= MAX_EXAMPLE:
                 found[text] = None
         if len(found) >= MAX_EXAMPLES:
             break
@@ -417,6 +418,9 @@ class _Values(ast.NodeTransformer):
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self.values.get(node.id, node)
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        return node  # a value inside of an f-string would not be read as one
 
 
 def _cases(source: Source, test: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[list[dict[str, ast.expr]], set[str]]:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from composer_hub.tasks.deletion import Candidate, Model
 
-MAX_NAMED, MAX_TESTS, MAX_SYMPTOMS, MAX_TEST_CHARS = 12, 20, 2, 6000
+MAX_NAMED, MAX_TESTS, MAX_OTHERS, MAX_SYMPTOMS, MAX_TEST_CHARS = 12, 20, 5, 2, 6000
 _ASKS = {
     "stub": "The body of {what} was removed.",
     "cluster": "The bodies of {number} functions that belong together were removed.",
@@ -128,19 +128,30 @@ def _reached(model: Model, candidate: Candidate) -> frozenset[str]:
 
 
 def _tests(model: Model, candidate: Candidate, failing: list[str]) -> str:
-    """Return the failing tests as a list; of many, the cases of a parametrized one are a line."""
-    lines = {id: [id] for id in failing}
-    if len(failing) > MAX_TESTS:
+    """Return the failing tests as lists: of a removal, apart from those that only miss a name when they begin."""
+    reached = _reached(model, candidate) if candidate.breaks_imports else frozenset(failing)
+    own, others = ([id for id in failing if (id in reached) is wanted] for wanted in (True, False))
+    parts = (
+        _listed("Failing tests:", own, MAX_TESTS),
+        _listed(f"{'These' if own else 'Tests'} fail{' as well' * bool(own)}, without running what was removed:",
+                others, MAX_OTHERS if own else MAX_TESTS),
+    )  # fmt: skip
+    return "\n\n".join(filter(None, parts))
+
+
+def _listed(title: str, ids: list[str], most: int) -> str:
+    """Return tests as a list; of many, the cases of a parametrized one are a line."""
+    lines = {id: [id] for id in ids}
+    if len(ids) > most:
         lines = {}
-        for id in failing:
+        for id in ids:
             lines.setdefault(id.split("[")[0], []).append(id)
-    shown = [f"- `{name}` ({len(ids):,} cases)" if len(ids) > 1 else f"- `{ids[0]}`" for name, ids in lines.items()]
-    if left := list(lines.values())[MAX_TESTS:]:
-        reached = _reached(model, candidate)
-        apart = sum(not reached.intersection(ids) for ids in left) if candidate.breaks_imports else 0
-        why = f", {apart:,} of which do not run the removed code themselves" if apart else ""
-        shown = [*shown[:MAX_TESTS], f"- and {len(left):,} more{why}"]
-    return "\n".join(["Failing tests:", "", *shown]) if failing else ""
+    shown = [
+        f"- `{name}` ({len(cases):,} cases)" if len(cases) > 1 else f"- `{cases[0]}`" for name, cases in lines.items()
+    ]
+    left = len(shown) - most
+    shown = [*shown[:most], f"- and {left:,} more"] if left > 1 else shown
+    return "\n".join([title, "", *shown]) if ids else ""
 
 
 def _contract(model: Model, candidate: Candidate, failing: Sequence[str], reasons: Mapping[str, str]) -> str:

@@ -246,13 +246,17 @@ def test_tests_of_what_is_to_be_written_come_first_and_the_others_say_why_they_f
     )
     empty: frozenset[str] = frozenset()
     package = open_package(str(folder), tmp_path / "work")
-    model = Model(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
+    test = frozenset({"tests/test_words.py::test_title"})
+    lines = {"tinytext/words.py": {4: test}}
+    model = Model(package, Baseline(test, empty, empty, 0, {}, {}, lines, {}, empty, empty, 0.0))
     failing = [f"tests/test_all.py::test_{number}" for number in range(40)] + ["tests/test_words.py::test_title"]
-    candidate = Candidate("removal", "", ("tinytext.words:title",), (), empty, 1, breaks_imports=True)
+    gone = Splice("tinytext/words.py", 0, len(toy.WORDS), "")
+    candidate = Candidate("removal", "", ("tinytext.words:title",), (gone,), empty, 1, breaks_imports=True)
     least, _, _ = statements(model, candidate, failing)
-    listed = [line for line in least.splitlines() if line.startswith("- ")]
-    assert listed[0] == "- `tests/test_words.py::test_title`"
-    assert listed[-1] == "- and 21 more, 21 of which do not run the removed code themselves"
+    first, _, others = least.partition("These fail as well, without running what was removed:")
+    assert "Failing tests:\n\n- `tests/test_words.py::test_title`\n\n" in first
+    assert "test_all" not in first
+    assert "- and 35 more" in others
 
 
 def test_a_bug_is_described_by_what_its_tests_show(made: tasks.TaskSet) -> None:
