@@ -419,6 +419,10 @@ class _Values(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         return self.values.get(node.id, node)
 
+    def visit_Starred(self, node: ast.Starred) -> ast.expr | list[ast.expr]:
+        value = self.visit(node.value)
+        return value.elts if isinstance(value, (ast.List, ast.Tuple)) else node
+
     def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
         return node  # a value inside of an f-string would not be read as one
 

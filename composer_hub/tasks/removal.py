@@ -107,7 +107,9 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
     for other in model.sources.values():
         gone = [one for one_source, one in statements if one_source is other]
         splices += _exports(model, other, removal.names, gone)
-    guided = _guided(model, statements, {name for _, name in removal.names})
+    # Names of a class that go with it are not those of a module, but tests that use them fail all the same.
+    inner = {name for _, one in statements for name in (_targets(one) or [getattr(one, "name", "")]) if name}
+    guided = _guided(model, statements, {name for _, name in removal.names} | inner)
     if not _leaves_a_file(model, {name for _, name in removal.names}):
         return None
     named = {f"{one_source.module}:{one.name}" for one_source, one in statements if isinstance(one, Definition)}

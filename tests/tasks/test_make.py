@@ -227,14 +227,15 @@ def test_error():
 
 def test_a_value_that_goes_with_a_definition_is_named(tmp_path: Path) -> None:
     text = "class Plain:\n    def one(self): return 1\n\n\nclass Rich:\n    KINDS = (Plain,)\n    SIZE = 1\n"
+    text += "\n\ndef kinds(): return Rich.KINDS\n"
     folder = toy.write(tmp_path / "toy", **{"tinytext/kinds.py": text})
     package = open_package(str(folder), tmp_path / "work")
-    some, test = frozenset[str](), frozenset({"tests/test_words.py::test_title"})
-    lines = {"tinytext/kinds.py": dict.fromkeys(range(1, 3), test)}
+    some, test, users = frozenset[str](), frozenset({"tests/test_words.py::test_title"}), frozenset({"b::test_kinds"})
+    lines = {"tinytext/kinds.py": dict.fromkeys(range(1, 3), test) | {10: users}}
     by_file = {"tests/test_words.py": test}
-    model = Model(package, Baseline(test, some, some, 0, {}, {}, lines, {}, some, some, 0.0, by_file))
-    (candidate,) = removals(model, random.Random(1))
-    assert candidate.symbols == ("tinytext.kinds:Plain",)
+    model = Model(package, Baseline(test | users, some, some, 0, {}, {}, lines, {}, some, some, 0.0, by_file))
+    candidate = next(one for one in removals(model, random.Random(1)) if one.symbols == ("tinytext.kinds:Plain",))
+    assert candidate.guided == test | users, "a test that uses the value fails without it"
     _, more, _ = statements(model, candidate, test)
     assert "What used it was removed as well: `KINDS` in `tinytext/kinds.py`." in more
 
