@@ -142,6 +142,9 @@ class Language(Protocol):
     def known(self, model: Any, symbols: Sequence[str], source: Any, name: str, failing: Sequence[str]) -> str:
         """Describe what else is known of a definition's behavior, from its body, users and failing tests."""
 
+    def function_of(self, id: str) -> str:
+        """Return the test function that a test id is a case of."""
+
     def test_source(self, source: Any, id: str) -> tuple[str, str] | None:
         """Return the name and the text of the test function that a test id means."""
 

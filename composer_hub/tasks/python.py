@@ -171,6 +171,9 @@ class Python:
         node = _definition(source, name)
         return _behavior(model, symbols, source, name, node, failing) if node is not None else ""
 
+    def function_of(self, id: str) -> str:
+        return id.split("[")[0]
+
     def test_source(self, source: Source, id: str) -> tuple[str, str] | None:
         names = id.split("[")[0].split("::")[1:]
         node = _definition(source, ".".join(names)) if names else None

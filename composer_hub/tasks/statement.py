@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 
 from composer_hub.tasks.deletion import Candidate, Model
+from composer_hub.tasks.language import Language
 
 MAX_NAMED, MAX_TESTS, MAX_OTHERS, MAX_SYMPTOMS, MAX_TEST_CHARS = 12, 20, 5, 2, 6000
 _ASKS = {
@@ -131,21 +132,21 @@ def _tests(model: Model, candidate: Candidate, failing: list[str]) -> str:
     """Return the failing tests as lists: of a removal, apart from those that only miss a name when they begin."""
     reached = _reached(model, candidate) if candidate.breaks_imports else frozenset(failing)
     own, others = ([id for id in failing if (id in reached) is wanted] for wanted in (True, False))
+    language, most = model.language, MAX_OTHERS if own else MAX_TESTS
     parts = (
-        _listed("Failing tests:", own, MAX_TESTS),
-        _listed(f"{'These' if own else 'Tests'} fail{' as well' * bool(own)}, without running what was removed:",
-                others, MAX_OTHERS if own else MAX_TESTS),
-    )  # fmt: skip
+        _listed(language, "Failing tests:", own, MAX_TESTS),
+        _listed(language, "These fail without running what was removed:", others, most),
+    )
     return "\n\n".join(filter(None, parts))
 
 
-def _listed(title: str, ids: list[str], most: int) -> str:
+def _listed(language: Language, title: str, ids: list[str], most: int) -> str:
     """Return tests as a list; of many, the cases of a parametrized one are a line."""
     lines = {id: [id] for id in ids}
     if len(ids) > most:
         lines = {}
         for id in ids:
-            lines.setdefault(id.split("[")[0], []).append(id)
+            lines.setdefault(language.function_of(id), []).append(id)
     shown = [
         f"- `{name}` ({len(cases):,} cases)" if len(cases) > 1 else f"- `{cases[0]}`" for name, cases in lines.items()
     ]

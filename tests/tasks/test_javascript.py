@@ -199,6 +199,10 @@ def test_only_versions_that_ask_for_it_get_the_flag_for_types(version: str, flag
     assert node_tests.strips_types(version)
 
 
+def test_titles_of_javascript_that_differ_in_brackets_are_other_tests() -> None:
+    assert JavaScript().function_of("a.test.ts::split > ab => [ 'a', 'b' ]") == "a.test.ts::split > ab => [ 'a', 'b' ]"
+
+
 def test_reports_of_jest_and_vitest_give_an_id_per_title_and_the_worse_of_two_ends() -> None:
     def told(status: str, title: str) -> dict:
         return {"ancestorTitles": ["slug"], "title": title, "status": status, "duration": 3}
