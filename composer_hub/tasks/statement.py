@@ -15,9 +15,9 @@ MAX_NAMED, MAX_TESTS, MAX_OTHERS, MAX_SYMPTOMS, MAX_TEST_CHARS = 12, 20, 5, 2, 6
 _ASKS = {
     "stub": "The body of {what} was removed.",
     "cluster": "The bodies of {number} functions that belong together were removed.",
-    "branch": "A case that {what} used to handle was removed.",
+    "branch": "A condition of {what} was removed, with what it led to.",
     "removal": "{what} and everything that refers to it at import time were removed.",
-    "feature": "A feature of several modules was removed: {what}, and the {rest} below that belong{s} to it.",
+    "feature": "A feature of several modules was removed: {what}, with the {rest} below.",
     "bug": "{what} has a bug.",
     "write_tests": "{what} has no tests.",
 }
@@ -41,9 +41,7 @@ def statements(
     package, ordered = model.package, _ordered(model, candidate, failing)
     what, rest = _symbol(candidate.symbols[0]), len(candidate.symbols) - 1
     counted = "definition" if rest == 1 else f"{rest} definitions"
-    ask = _ASKS[candidate.kind].format(
-        what=what, number=len(candidate.symbols), rest=counted, s="s" if rest == 1 else ""
-    )
+    ask = _ASKS[candidate.kind].format(what=what, number=rest + 1, rest=counted)
     do = _DO[candidate.kind].format(**({"file": ""} | candidate.notes))
     version = "" if package.metadata.version == "0" else f" {package.metadata.version}"
     start = f"This is the source tree of the {package.language.label} `{package.name}`{version}."

@@ -213,7 +213,7 @@ def test_error():
     candidate = Candidate("feature", "", ("days.make:date", "days.make:day"), (), empty, 1)
     _, more, _ = statements(model, candidate, failing)
     assert "`days` 2.1" in more
-    assert "and the definition below that belongs to it" in more
+    assert "with the definition below" in more
     assert more.count("It raises `ValueError`.") == 1, "a decorator may return the error"
     assert "`mine` of `days.uses` uses it." in more
     examples = more.partition("Its tests assert, for example:\n\n```python\n")[2].partition("\n```")[0]
