@@ -123,7 +123,7 @@ def shown(bar: Progress) -> Callable[[ReplayProgress], None]:
             progress.num_asked - bar.done,
             spent=show_usd(progress.spent),
             cached=f"{progress.cached_share:.0%}",
-            pairs=progress.num_pairs,
+            **{"would-be pairs": progress.num_pairs},
             **({"waiting for": ", ".join(progress.waiting)} if progress.waiting else {}),
         )
 

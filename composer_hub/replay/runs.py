@@ -63,7 +63,7 @@ class ReplaySummary:
             "votes": self.num_votes,
             "traces": self.progress.num_traces,
             "steps": self.tally.num_steps,
-            "pairs": self.tally.num_pairs,
+            "would_be_pairs": self.tally.num_pairs,
             "refused_by_judge": self.tally.num_refused,
             "requests": self.progress.num_requests,
             "cached_share": round(self.progress.cached_share, 4),

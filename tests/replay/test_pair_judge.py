@@ -116,6 +116,19 @@ def test_without_a_judge_pairs_say_that_they_were_not_judged(tmp_path: Path) -> 
     assert {(pair.judged, pair.judge_answer, pair.judge_reason) for pair in pairs} == {(False, "", "")}
 
 
+def test_a_run_promises_no_pair_that_the_build_leaves_out(tmp_path: Path) -> None:
+    trace = trace_of(9)
+    unseen = Message("assistant", "", (ToolCall("bash", {"command": "cat src/never_shown.py"}, "c2"),))
+    messages = [unseen if at == trace.steps[2].action else message for at, message in enumerate(trace.messages)]
+    trace = dataclasses.replace(trace, messages=tuple(messages))
+    with serving(server_for(trace)) as url:
+        row = run([trace], teachers_at(url, NAMES), tmp_path, ALL, max_usd=1, environ={}).as_row()
+    made = make([trace], RecordedVotes(tmp_path))
+    assert made.drops["unsupported"] == 1
+    assert row["would_be_pairs"] == len(made.pairs) + 1 == NUM_PAIRS
+    assert "pairs" not in row
+
+
 def test_a_question_is_paid_once_and_its_money_is_the_judges(tmp_path: Path) -> None:
     trace = trace_of(9)
     # The fork asks the same at its first steps.
