@@ -13,6 +13,7 @@ from composer_hub.exits import UsageError
 from composer_hub.harnesses import HARNESSES, Harness, harness_named, keeps_cwd, session_folders
 from composer_hub.ingest.reasons import PREFIX_REASONS
 from composer_hub.ingest.sources import HEAD_BYTES, SOURCES, sniff, source_named
+from composer_hub.records import step_rows
 from tests.plugins.sessions import LOG_FILES
 
 PACKAGE = Path(composer_hub.__file__).parent
@@ -60,6 +61,16 @@ SAMPLES = {
     "swe_smith/swe-smith-sample-rows.json": "chat_rows",
 }
 
+WITHOUT_KEYS = {  # logs in which a call of the model has no id, or shares the id of another one
+    "aider/aider.chat.history.md", "atif/atif_1.7.json", "chat_rows/nebius_swe_agent.jsonl",
+    "chat_rows/swe_gym_openhands.jsonl", "chat_rows/swe_rebench_openhands.jsonl",
+    "cline/cline_api_conversation_history.json", "cline/cline_session.messages.json", "copilot/events.jsonl",
+    "cursor/stream.jsonl", "cursor/transcript.jsonl", "droid/stream.jsonl", "goose/20260708_1.jsonl",
+    "grok/chat_history.jsonl", "hermes/export.jsonl", "hf_native/hf_native.jsonl", "inspect/small.eval",
+    "kimi/cli_wire.jsonl", "mini_swe_agent/mini_1.1_responses.traj.json", "mini_swe_agent/mini_1.1_toolcalls.traj.json",
+    "qwen_code/stream.jsonl", "swe_agent/swe_agent_1x.traj",
+}  # fmt: skip
+
 
 def claims(path: Path, size: int = HEAD_BYTES) -> list[str]:
     head = path.read_bytes()[:size]
@@ -90,6 +101,15 @@ def test_a_reader_gives_only_reasons_that_are_explained(name, logs, read):
     sessions, _ = read(logs / name)
     reasons = {step.prefix_reason for session in sessions for step in session.trace.steps}
     assert {one for reason in reasons for one in reason.split("; ")} <= {"", *PREFIX_REASONS}
+
+
+@pytest.mark.parametrize("name", [name for name, harness in LOG_FILES.items() if harness != "composer_hub"])
+def test_every_step_of_a_reader_is_sound_and_has_the_key_of_its_call(name, logs, read, sound):
+    sessions, _ = read(logs / name)
+    for session in sessions:
+        sound(session)
+        assert all(row.step_id and row.trace_id and row.source for row in step_rows(session.trace))
+    assert all(key for session in sessions for key in session.keys) == (name not in WITHOUT_KEYS)
 
 
 def test_the_names_of_harnesses_are_unique_and_an_unknown_one_is_answered_with_all():
