@@ -6,7 +6,7 @@ import ast
 import functools
 import hashlib
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePosixPath
 
@@ -44,9 +44,9 @@ class Source:
 
     @functools.cached_property
     def _starts(self) -> list[int]:
-        starts = [0]
-        for line in self.text.splitlines(keepends=True) if "\f" not in self.text else self.text.split("\n"):
-            starts.append(starts[-1] + len(line) + ("\f" in self.text))
+        starts = [0]  # Python's lines end at line feeds and returns only, and `str.splitlines` at more
+        for line in re.findall(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z", self.text):
+            starts.append(starts[-1] + len(line))
         return starts
 
     def at(self, line: int, column: int) -> int:
@@ -199,10 +199,12 @@ def apply(texts: Mapping[str, str], splices: Iterable[Splice]) -> tuple[SourceEd
     edits = []
     for path, own in sorted(by_path.items()):
         text = texts[path]
-        for splice in sorted(own, reverse=True):
+        ordered = sorted(own, reverse=True)
+        for number, splice in enumerate(ordered):
             start, end = splice.start, splice.end
             if not splice.text and text[end - 1 : end] == "\n" and text[start - 1 : start] in ("\n", ""):
                 start, end = _closed(text, start, end)
+                start = max([start, *(one.end for one in ordered[number + 1 :])])
             text = text[:start] + splice.text + text[end:]
         edits.append(SourceEdit(path, text))
     return tuple(edits)
@@ -227,7 +229,7 @@ def emptied(function: Function, body: str) -> Splice:
     if decorated := getattr(function.body[0], "decorator_list", None):
         start = source.start(decorated[0]) - 1
     indent = source.text[source.line_start(first) : start]
-    lines = source.text.splitlines()
+    lines = source.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     if indent.strip() == "":
         above = first - 1  # comments above the first statement explain the body
         while above > function.node.lineno and re.match(r"\s*(#.*)?$", lines[above - 1]):
@@ -239,7 +241,14 @@ def emptied(function: Function, body: str) -> Splice:
     while below < len(lines) and re.match(rf"{indent or ' '}\s*#", lines[below]):
         below += 1
     rest = source.text[end : source.line_end(last)]
-    end = source.line_end(below) - 1 if below > last else end + len(rest.rstrip("\r\n")) if "#" in rest else end
+    beneath = source.text[source.line_start(below) : source.line_end(below)].rstrip("\r\n")
+    end = (
+        source.line_start(below) + len(beneath)
+        if below > last
+        else end + len(rest.rstrip("\r\n"))
+        if "#" in rest
+        else end
+    )
     return Splice(source.path, start, end, body)
 
 
@@ -272,11 +281,13 @@ def absolute(source: Source, node: ast.ImportFrom) -> str:
     return ".".join([*parts, *([node.module] if node.module else [])])
 
 
-def bound(source: Source, names: Iterable[tuple[str, str]]) -> tuple[set[str], set[str]]:
+def bound(
+    source: Source, names: Collection[tuple[str, str]], imports: Iterable[ast.Import | ast.ImportFrom] | None = None
+) -> tuple[set[str], set[str]]:
     """Return what a module calls some names of modules: plain names, and `module.name` texts."""
     plain = {name for module, name in names if module == source.module}
     dotted: set[str] = set()
-    for node in source.imports:
+    for node in source.imports if imports is None else imports:
         for alias in node.names:
             known_as, full = alias.asname or alias.name, alias.name
             if isinstance(node, ast.ImportFrom):
@@ -293,7 +304,7 @@ def bound(source: Source, names: Iterable[tuple[str, str]]) -> tuple[set[str], s
     return plain, dotted
 
 
-def passed_on(source: Source, names: Iterable[tuple[str, str]]) -> set[tuple[str, str]]:
+def passed_on(source: Source, names: Collection[tuple[str, str]]) -> set[tuple[str, str]]:
     """Return the names that a module has of others' names, because it imports them."""
     found: set[tuple[str, str]] = set()
     for node in source.imports:
@@ -310,9 +321,10 @@ def passed_on(source: Source, names: Iterable[tuple[str, str]]) -> set[tuple[str
 
 def loads(node: ast.AST, plain: set[str], dotted: set[str]) -> bool:
     """Return whether code uses one of the names that `bound` gave."""
+    last = {one.rpartition(".")[2] for one in dotted}
     for inner in ast.walk(node):
         if isinstance(inner, ast.Name) and inner.id in plain:
             return True
-        if isinstance(inner, ast.Attribute) and dotted and ast.unparse(inner) in dotted:
+        if isinstance(inner, ast.Attribute) and inner.attr in last and ast.unparse(inner) in dotted:
             return True
     return False

@@ -91,8 +91,17 @@ def _setup_cfg(folder: Path) -> dict[str, Any]:
     except (OSError, ValueError, configparser.Error):
         return {}
     name, listed = parser.get("metadata", "name", fallback=""), parser.get("options", "install_requires", fallback="")
+    version = parser.get("metadata", "version", fallback="")
     required = [one.strip() for one in listed.splitlines() if one.strip() and not one.startswith("#")]
-    return {key: value for key, value in (("name", name), ("install_requires", required)) if value}
+    return {
+        key: value
+        for key, value in (
+            ("name", name),
+            ("install_requires", required),
+            ("version", "" if ":" in version else version),
+        )
+        if value
+    }
 
 
 def _setup_py(folder: Path) -> dict[str, Any]:
@@ -102,31 +111,27 @@ def _setup_py(folder: Path) -> dict[str, Any]:
     except (OSError, SyntaxError, ValueError, RecursionError):
         return {}
     found: dict[str, Any] = {}
-    for node in ast.walk(parsed):
-        if isinstance(node, ast.keyword) and node.arg in ("name", "version", "install_requires"):
+    calls = [one for one in ast.walk(parsed) if isinstance(one, ast.Call) and ast.unparse(one.func).endswith("setup")]
+    for node in (keyword for one in calls for keyword in one.keywords):
+        if node.arg in ("name", "version", "install_requires"):
             try:
                 found.setdefault(node.arg, ast.literal_eval(node.value))
-            except ValueError:
+            except (ValueError, TypeError):
                 continue
     wanted = {"name": str, "version": str, "install_requires": list}
     return {key: value for key, value in found.items() if isinstance(value, wanted[key])}
 
 
 def _assigned_version(folder: Path) -> str:
-    """Return the `__version__` that a module of the package assigns; "0" if none does."""
-    for pattern in (
-        "*/__init__.py",
-        "src/*/__init__.py",
-        "*/*version*.py",
-        "src/*/*version*.py",
-        "*/__about__.py",
-        "*.py",
-    ):
-        for path in sorted(folder.glob(pattern)):
-            text = path.read_text(encoding="utf-8", errors="replace") if path.is_file() else ""
-            if found := re.search(r"^__version__(?:: *\w+)? *= *['\"]([\w.!+-]+)['\"]", text, re.MULTILINE):
-                return found[1]
-    return "0"
+    """Return the `__version__` that all modules of a tree that assign one agree on; else "0"."""
+    found = set()
+    for pattern in ("*.py", "*/*.py", "src/*/*.py"):
+        for path in (one for one in folder.glob(pattern) if one.is_file()):
+            text = path.read_text(encoding="utf-8", errors="replace")
+            found |= set(
+                re.findall(r"^__version__(?:: *\w+)? *= *['\"]([\w.!+-]*\d[\w.!+-]*)['\"]", text, re.MULTILINE)
+            )
+    return found.pop() if len(found) == 1 else "0"
 
 
 def version_file(folder: Path) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import builtins
 import copy
 import fnmatch
 import itertools
@@ -169,7 +170,10 @@ class Python:
 
     def known(self, model: Any, symbols: Sequence[str], source: Source, name: str, failing: Sequence[str]) -> str:
         node = _definition(source, name)
-        return _behavior(model, symbols, source, name, node, failing) if node is not None else ""
+        try:
+            return _behavior(model, symbols, source, name, node, failing) if node is not None else ""
+        except RecursionError:
+            return ""  # an expression of a thousand terms
 
     def function_of(self, id: str) -> str:
         return id.split("[")[0]
@@ -279,10 +283,12 @@ def _definition(source: Source, qualname: str) -> ast.AST | None:
     node: ast.AST = source.tree
     for part in qualname.split("."):
         defined = (one for one in ast.walk(node) if one is not node and isinstance(one, Definition))
-        found = next((one for one in defined if one.name == part), None)
-        if found is None:
+        found = [one for one in defined if one.name == part]
+        if not found:
             return None
-        node = found
+        node = next(
+            (one for one in found if not any("overload" in ast.unparse(d) for d in one.decorator_list)), found[0]
+        )
     return node
 
 
@@ -333,11 +339,14 @@ def _behavior(
 ) -> str:
     """Describe what a definition raises, whether it yields, what uses it, and what its tests assert."""
     inner = list(_own(node))
-    raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None}
+    caught = {id(inside) for one in inner if isinstance(one, ast.Try) and one.handlers
+              for statement in one.body for inside in ast.walk(statement)}  # fmt: skip
+    raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None and id(one) not in caught}
     errors = sorted({ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in raised})
     errors = [one for one in errors if one[:1].isupper() and not _is_wrapped(node)]
     facts = [f"It raises {', '.join(f'`{one}`' for one in errors)}."] if errors else []
-    facts += ["It is a generator."] if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner) else []
+    yields = any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner) and not _is_wrapped(node)
+    facts += ["It is a generator."] if yields else []
     uses = _uses(model, source, name)
     others = [one for one in model.functions if not any(f"{one.symbol}.".startswith(f"{own}.") for own in symbols)]
     users = [one.symbol for one in others if uses(one.source, one.node)]
@@ -358,21 +367,19 @@ def _is_wrapped(node: ast.AST) -> bool:
 
 def _uses(model: Any, source: Source, name: str) -> Callable[[Source, ast.AST], bool]:
     """Return a check that code of a file uses a definition, and not another one of its name."""
-    names = {(source.module, name)}
     owner, _, last = name.rpartition(".")
+    names = {(source.module, name.partition(".")[0])}
     size = 0
-    while not owner and size < len(names):  # an import may be imported from there
+    while size < len(names):  # an import may be imported from there
         size = len(names)
         names = names.union(*(passed_on(one, names) for one in model.sources.values()))
     known: dict[str, tuple[set[str], set[str]]] = {}
 
     def uses(other: Source, code: ast.AST) -> bool:
-        if owner:  # which class an object has is not known, so a method of a common name is not looked for
-            attributes = {one.attr for one in ast.walk(code) if isinstance(one, ast.Attribute)}
-            return last in attributes and len(model.by_name.get(last, ())) == 1
-        if other.path not in known:
-            known[other.path] = bound(other, names)
-        return loads(code, *known[other.path])
+        if other.path not in known:  # of a test file, names inside of other tests are not those of this one
+            known[other.path] = bound(other, names, _imports(other) if other.path in model.tests else other.imports)
+        attributes = {one.attr for one in ast.walk(code) if isinstance(one, ast.Attribute)} if owner else {last}
+        return last in attributes and loads(code, *known[other.path])  # a method: beside its class
 
     return uses
 
@@ -388,21 +395,56 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 def _examples(model: Any, uses: Callable[[Source, ast.AST], bool], failing: Sequence[str]) -> list[str]:
     """Return a few short assertions of failing tests that use a definition, with the values of their variables."""
     found: dict[str, None] = {}
-    for path, *names in ([*id.split("[")[0].split("::")] for id in failing):
-        test = _definition(model.tests[path], ".".join(names)) if path in model.tests and names else None
-        if not isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            continue
-        cases, unknown = _cases(model.tests[path], test)
-        checks = [one for one in ast.walk(test) if isinstance(one, ast.Assert) or _expects_error(one)]
-        for case, one in itertools.product(cases, (one for one in checks if uses(model.tests[path], one))):
-            whole = _Values(case).visit(copy.deepcopy(one))
-            left = [inner for inner in ast.walk(whole) if isinstance(inner, ast.Name)]
-            own = {inner.id for inner in left if isinstance(inner.ctx, ast.Store)}
-            if not {inner.id for inner in left} & unknown - own and len(text := ast.unparse(whole)) <= MAX_EXAMPLE:
-                found[text] = None
+    for path, *names in (one.split("::") for one in dict.fromkeys(id.split("[")[0] for id in failing)):
+        source = model.tests.get(path)
+        test = _definition(source, ".".join(names)) if source is not None and names else None
+        if isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            for check in _checks(source, test):
+                if uses(source, check) and len(text := ast.unparse(check)) <= MAX_EXAMPLE:
+                    found[text] = None
         if len(found) >= MAX_EXAMPLES:
             break
     return list(found)[:MAX_EXAMPLES]
+
+
+def _checks(source: Source, test: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.AST]:
+    """Yield the assertions of a test that does nothing else, with the values of its first cases.
+
+    What a test does before an assertion, its fixtures and its module's own names may be the reason that it holds.
+    """
+    constants: dict[str, ast.expr] = {}
+    checks: list[ast.stmt] = []
+    for one in test.body:
+        target = one.targets[0] if isinstance(one, ast.Assign) else None
+        if isinstance(one, ast.Assert) or _expects_error(one):
+            checks.append(one)
+        elif isinstance(target, ast.Name) and isinstance(one.value, ast.Constant):  # type: ignore[attr-defined]
+            if checks or target.id in constants:
+                return
+            constants[target.id] = one.value  # type: ignore[attr-defined]
+        elif not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):
+            return
+    cases = [constants]
+    for call in test.decorator_list:
+        cases = [case | own for case, own in itertools.product(cases, _rows(source, call))]
+    arguments = {one.arg for one in ast.walk(test.args) if isinstance(one, ast.arg)} - {"self"}
+    known = {
+        *dir(builtins),
+        *(alias.asname or alias.name.split(".")[0] for one in _imports(source) for alias in one.names),
+    }
+    for case, check in itertools.product(cases[:MAX_EXAMPLES], checks):
+        nodes = list(ast.walk(check))
+        stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
+        if stored & case.keys() or arguments - case.keys() or any(isinstance(one, ast.Lambda) for one in nodes):
+            continue
+        whole = _Values(case).visit(copy.deepcopy(check))
+        if {one.id for one in ast.walk(whole) if isinstance(one, ast.Name)} <= known | stored:
+            yield whole
+
+
+def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:
+    """Return the imports at the top of a file."""
+    return [one for one in source.tree.body if isinstance(one, (ast.Import, ast.ImportFrom))]
 
 
 def _expects_error(node: ast.AST) -> bool:
@@ -430,36 +472,27 @@ class _Values(ast.NodeTransformer):
         return node  # a value inside of an f-string would not be read as one
 
 
-def _cases(source: Source, test: ast.FunctionDef | ast.AsyncFunctionDef) -> tuple[list[dict[str, ast.expr]], set[str]]:
-    """Return the values of a test's variables in its first cases, and the names of all its variables."""
-    stored = [one.id for one in ast.walk(test) if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
-    constants: dict[str, ast.expr] = {}
-    for one in test.body:
-        if isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant) and isinstance(one.targets[0], ast.Name):
-            constants |= {one.targets[0].id: one.value} if stored.count(one.targets[0].id) == 1 else {}
-    lists = {ast.unparse(one.targets[0]): one.value for one in source.tree.body if isinstance(one, ast.Assign)}
-    cases: list[dict[str, ast.expr]] = [constants]
-    for call in test.decorator_list:
-        if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("parametrize") or len(call.args) < 2:
-            continue
-        named, listed = call.args[:2]
-        words = [str(one.value) for one in ast.walk(named) if isinstance(one, ast.Constant)]
-        names = re.findall(r"\w+", " ".join(words))
-        listed = lists.get(ast.unparse(listed), listed)
-        is_bare = isinstance(named, ast.Constant) and len(names) == 1
-        rows = [_row(one, is_bare) for one in getattr(listed, "elts", ())[:MAX_EXAMPLES]]
-        values = [dict(zip(names, row, strict=True)) for row in rows if len(row) == len(names)]
-        values = [{name: value for name, value in one.items() if name not in stored} for one in values]
-        cases = [case | own for case, own in itertools.product(cases, values)] or cases
-    every = test.args
-    arguments = [one.arg for one in (*every.posonlyargs, *every.args, *every.kwonlyargs, every.vararg) if one]
-    return cases[:MAX_EXAMPLES], {*stored, *arguments}
+def _rows(source: Source, call: ast.expr) -> list[dict[str, ast.expr]]:
+    """Return the first cases that a `parametrize` writes out; none of another decorator."""
+    if not isinstance(call, ast.Call) or not ast.unparse(call.func).endswith("parametrize") or len(call.args) != 2:
+        return []
+    if any(one.arg != "ids" for one in call.keywords):  # such as `indirect`, by which fixtures make other values
+        return []
+    named, listed = call.args
+    assigned = [one for one in source.tree.body if isinstance(one, (ast.Assign, ast.AugAssign, ast.AnnAssign))]
+    own = [one for one in assigned if ast.unparse(listed) in ast.unparse(one).split("=")[0].split()]
+    if len(own) == 1 and isinstance(own[0], ast.Assign):
+        listed = own[0].value
+    words = [str(one.value) for one in ast.walk(named) if isinstance(one, ast.Constant)]
+    names = re.findall(r"\w+", " ".join(words))
+    rows = [_row(one, isinstance(named, ast.Constant) and len(names) == 1) for one in getattr(listed, "elts", ())]
+    return [dict(zip(names, row, strict=True)) for row in rows[:MAX_EXAMPLES] if row and len(row) == len(names)]
 
 
 def _row(node: ast.expr, is_bare: bool) -> list[ast.expr]:
     """Return the values of one case of a parametrized test; none if they are not written in it."""
     if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("param"):
-        row = node.args
+        row = node.args if all(one.arg == "id" for one in node.keywords) else []
     else:
         row = [node] if is_bare else getattr(node, "elts", [])
     plain = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.UnaryOp, ast.USub, ast.Load)

@@ -19,6 +19,7 @@ from composer_hub.tasks.deletion import Candidate, Model, shuffled
 MAX_SYMBOLS, MAX_LINES = 10, 400
 MIN_FEATURE_LINES = 15
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
+_BINDING = (ast.Assign, ast.AnnAssign, ast.AugAssign)
 Top = tuple[Source, Definition]  # at the top of a module
 
 
@@ -103,6 +104,8 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
     lines = sum((one.end_lineno or 0) - one.lineno + 1 for _, one in statements)
     if not removal.possible or len(statements) > MAX_SYMBOLS or lines > MAX_LINES:
         return None
+    if any(_shares_a_line(one_source, one) for one_source, one in statements):
+        return None
     splices = [_without(one_source, one) for one_source, one in statements]
     for other in model.sources.values():
         gone = [one for one_source, one in statements if one_source is other]
@@ -114,7 +117,8 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
         return None
     named = {f"{one_source.module}:{one.name}" for one_source, one in statements if isinstance(one, Definition)}
     first = f"{group[0][0].module}:{group[0][1].name}"
-    values = [f"`{name}` in `{one_source.path}`" for one_source, one in statements for name in _targets(one)]
+    values = [f"`{ast.unparse(target)}` in `{one_source.path}`" for one_source, one in statements
+              for target in (getattr(one, "targets", None) or [getattr(one, "target", None)]) if target]  # fmt: skip
     return Candidate(
         kind,
         first,
@@ -221,7 +225,8 @@ def _at_import(node: ast.stmt, annotations: bool) -> Iterator[ast.AST]:
 
 def _targets(node: ast.stmt) -> list[str]:
     targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-    return [one.id for one in targets if isinstance(one, ast.Name)]
+    names = (inner for one in targets if one is not None for inner in ast.walk(one))
+    return [one.id for one in names if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
 
 
 def _is_all(node: ast.stmt) -> bool:
@@ -229,6 +234,13 @@ def _is_all(node: ast.stmt) -> bool:
 
 
 # --------------------------------------------------------------------------------------------------------------- edits
+
+
+def _shares_a_line(source: Source, node: ast.stmt) -> bool:
+    """Return whether a statement shares a line with another one, or is a call whose effect no statement can name."""
+    before = source.text[source.line_start(node.lineno) : source.start(node)].strip()
+    after = source.text[source.end(node) : source.line_end(node.end_lineno or 0)].strip()
+    return bool(before.strip("@") or after.startswith(";")) or not isinstance(node, (*_BINDING, *Definition.__args__))
 
 
 def _without(source: Source, node: ast.stmt) -> Splice:

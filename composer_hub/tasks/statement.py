@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -105,12 +106,15 @@ def _ordered(model: Model, candidate: Candidate, failing: Iterable[str]) -> list
     symbols = [*candidate.symbols, *candidate.notes.get("interface", "").split("\n")]
     words = [re.compile(rf"\b{re.escape(re.split(r'[:.]', one)[-1])}\b") for one in symbols if one]
 
+    @functools.cache
+    def named(function: str) -> int:
+        source = model.tests.get(function.split("::")[0])
+        found = model.language.test_source(source, function) if source is not None else None
+        text = function.partition("::")[2] + (f" {found[1]}" if found else "")
+        return next((number for number, word in enumerate(words) if word.search(text)), len(words))
+
     def place(id: str) -> tuple[int, bool, str]:
-        source = model.tests.get(id.split("::")[0])
-        found = model.language.test_source(source, id) if source is not None else None
-        text = id.partition("::")[2] + (f" {found[1]}" if found else "")
-        named = next((number for number, word in enumerate(words) if word.search(text)), len(words))
-        return named, id not in reached, id
+        return named(model.language.function_of(id)), id not in reached, id
 
     reached = _reached(model, candidate)
     return sorted(failing, key=place)
@@ -159,7 +163,8 @@ def _contract(model: Model, candidate: Candidate, failing: Sequence[str], reason
     if candidate.kind not in ("bug", "branch"):
         values = candidate.notes.get("values", "")
         return f"{blocks}\n\nWhat used it was removed as well: {values}." if values else blocks
-    messages = list({text: f"`{id}`:\n\n```\n{text}\n```" for id in failing if (text := reasons.get(id, ""))}.values())
+    messages = list({text: f"`{id}`:\n\n```\n{text}\n```" for id in failing
+                     if (text := reasons.get(id, "")) and "```" not in text}.values())  # fmt: skip
     symptom = "So tests fail, for example " + "\n\nand ".join(messages[:MAX_SYMPTOMS]) if messages else ""
     return "\n\n".join(filter(None, (blocks, symptom)))
 

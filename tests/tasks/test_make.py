@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import random
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,9 @@ from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.code import Splice, apply
 from composer_hub.tasks.deletion import Candidate, Model
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
+from composer_hub.tasks.inside.composer_jobs import reason
 from composer_hub.tasks.language import pack
+from composer_hub.tasks.metadata import read_metadata
 from composer_hub.tasks.python import Python
 from composer_hub.tasks.removal import removals
 from composer_hub.tasks.sources import open_package
@@ -223,6 +226,121 @@ def test_error():
         "assert made('2020-01-02').year == 2020",
         "assert made('1999-01-02').year == 1999",
     ]
+
+
+@pytest.mark.parametrize(
+    ("test", "shown"),
+    [
+        ("def test_it():\n    assert f(1) == 2", ["assert f(1) == 2"]),
+        ("@parametrize('a, b', [(1, 2), param(3, 4, id='x')])\ndef test_it(a, b):\n    assert f(a) == b",
+         ["assert f(1) == 2", "assert f(3) == 4"]),
+        ("@parametrize('a', [1], indirect=True)\ndef test_it(a):\n    assert f(a) == 1", []),
+        ("@parametrize('a, b', [param(1, 2, marks=xfail)])\ndef test_it(a, b):\n    assert f(a) == b", []),
+        ("CASES = [1]\nCASES = [5]\n@parametrize('a', CASES)\ndef test_it(a):\n    assert f(a) == 6", []),
+        ("@parametrize('a', [[3, 1]])\ndef test_it(a):\n    a.sort()\n    assert f(a) == [1, 3]", []),
+        ("def test_it(x):\n    assert f(x) == 1", []),
+        ("def test_it():\n    x = 1\n    assert f(x) == 2\n    x = 3\n    assert f(x) == 4", []),
+        ("@parametrize('n', [3])\ndef test_it(n):\n    assert f(lambda n: n + 1)(n) == 4", []),
+        ("def test_it():\n    from other import f\n    assert f(1) == 99", []),
+        ("def test_it():\n    if WINDOWS:\n        assert f(1) == 2", []),
+        ("def test_it(monkeypatch):\n    monkeypatch.setenv('A', 'b')\n    assert f(1) == 2", []),
+        ("def helper(x): return x\ndef test_it():\n    assert f(helper(1)) == 2", []),
+        ("def test_it():\n    x = 'a'\n    assert f(f'{x}') == 2", []),
+    ],
+)  # fmt: skip
+def test_an_example_holds_without_the_test_that_it_is_from(test: str, shown: list[str], tmp_path: Path) -> None:
+    source = toy.write(tmp_path / "toy", **{"tinytext/f.py": "def f(x):\n    return x + 1\n",
+                                            "tests/test_f.py": f"from pytest import param\nfrom tinytext.f import f\n\n{test}\n"})  # fmt: skip
+    empty: frozenset[str] = frozenset()
+    model = Model(open_package(str(source), tmp_path / "work"),
+                  Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))  # fmt: skip
+    _, more, _ = statements(model, Candidate("stub", "", ("tinytext.f:f",), (), empty, 1), ["tests/test_f.py::test_it"])
+    found = more.partition("for example:\n\n```python\n")[2].partition("\n```")[0]
+    assert found.splitlines() == shown
+
+
+def test_facts_are_those_of_a_caller(tmp_path: Path) -> None:
+    code = """
+import contextlib
+
+class Cache:
+    def get(self, key): return key
+
+def config(options): return options.get("a")
+
+@contextlib.contextmanager
+def opened(): yield 1
+
+def quiet(x):
+    try:
+        raise KeyError(x)
+    except KeyError:
+        return None
+"""
+    source = toy.write(tmp_path / "toy", **{"tinytext/facts.py": code})
+    empty: frozenset[str] = frozenset()
+    model = Model(open_package(str(source), tmp_path / "work"),
+                  Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))  # fmt: skip
+    symbols = tuple(f"tinytext.facts:{name}" for name in ("Cache.get", "opened", "quiet"))
+    _, more, _ = statements(model, Candidate("stub", "", symbols, (), empty, 1), ["tests/test_words.py::test_title"])
+    assert not any(word in more for word in ("use it", "uses it", "It raises", "generator")), more
+
+
+def test_a_removal_that_no_statement_can_name_is_not_made(tmp_path: Path) -> None:
+    code = "def f(): return 1\n\n\ndef g(): return 2\n\n\nregister(f)\nx = g(); KEEP = 1\n"
+    package = open_package(str(toy.write(tmp_path / "toy", **{"tinytext/more.py": code})), tmp_path / "work")
+    some, test = frozenset[str](), frozenset({"tests/test_words.py::test_title"})
+    lines = {"tinytext/more.py": dict.fromkeys((1, 4), test)}
+    baseline = Baseline(test, some, some, 0, {}, {}, lines, {}, some, some, 0.0, {"tests/test_words.py": test})
+    assert not list(removals(Model(package, baseline), random.Random(1)))
+
+
+def test_a_message_that_names_a_machine_is_not_quoted() -> None:
+    tree = "/tmp/bench/lane-0/tree"
+    assert reason(f"{tree}/a.py: bad value", tree) == "a.py: bad value"
+    assert reason("bad \udcff \x1b[1m", tree) == "bad \\udcff \\u001b[1m"
+    for own in (
+        f"cwd is {tree}",
+        "/tmp/bench/lane-0/home",
+        sys.prefix,
+        "<A at 0x7f12d>",
+        "id 139828154148240",
+        "x" * 400,
+    ):
+        assert reason(own, tree) == "", own
+
+
+def test_edits_keep_to_the_lines_that_python_has() -> None:
+    text = "X = '\u2028'\n\n\ndef f(x):\n    y = x\n    return y\n    # c"
+    source = Python().read("a.py", text, (".",))
+    (function,) = Python().functions(source)
+    (edit,) = apply({"a.py": text}, [Python().emptied(function, "raise NotImplementedError")])
+    assert edit.text == "X = '\u2028'\n\n\ndef f(x):\n    raise NotImplementedError"
+    text = '__all__ = [\n"f",\n\n"g",\n]\n'
+    first, second = text.index('"f'), text.index('"g')
+    splices = [Splice("a.py", first, first + 5, ""), Splice("a.py", second, second + 5, "")]
+    assert apply({"a.py": text}, splices)[0].text == "__all__ = [\n]\n"
+
+
+@pytest.mark.parametrize(
+    ("files", "version"),
+    [
+        ({"setup.cfg": "[metadata]\nname = a\nversion = 2.5.0\n", "a/_vendor.py": "__version__ = '0.1'\n"}, "2.5.0"),
+        (
+            {"setup.cfg": "[metadata]\nname = a\nversion = attr: a.__version__\n", "a/x.py": "__version__ = '3.1'\n"},
+            "3.1",
+        ),
+        ({"src/a/__init__.py": "__version__ = '3.1'\n", "tests/__init__.py": "__version__ = '9.9.9'\n"}, "0"),
+        ({"setup.py": "foo(version='0.0')\nsetup(name='a', version='1.2')\n"}, "1.2"),
+        ({"setup.py": "setup(name='a', version={[]: 1})\n"}, "0"),
+        ({"pyproject.toml": "[tool.poetry]\nname = 'a'\nversion = '4.0'\n"}, "4.0"),
+    ],
+)
+def test_a_version_is_read_only_where_it_is_certain(files: dict[str, str], version: str, tmp_path: Path) -> None:
+    for path, text in files.items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(text)
+    assert read_metadata(tmp_path).version == version
 
 
 def test_a_value_that_goes_with_a_definition_is_named(tmp_path: Path) -> None:

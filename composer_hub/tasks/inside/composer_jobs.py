@@ -10,12 +10,16 @@ import contextlib
 import importlib.util
 import json
 import os
+import re
 import resource
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from pathlib import Path
+
+MAX_MESSAGE = 300  # characters of a failure; a longer one is not quoted
 
 
 def limit_process(seconds):
@@ -23,6 +27,22 @@ def limit_process(seconds):
     hard = resource.getrlimit(resource.RLIMIT_CPU)[1]
     most = int(seconds) + 1
     resource.setrlimit(resource.RLIMIT_CPU, (most, most + 5 if hard == resource.RLIM_INFINITY else min(hard, most + 5)))
+
+
+def reason(text, tree):
+    """Return the message of a failure, if it is the same on every machine; else nothing."""
+    text = re.sub(rf"(?<![\w/]){re.escape(tree)}/", "", text)
+    places = (
+        os.path.dirname(tree),
+        sys.prefix,
+        sys.base_prefix,
+        os.environ.get("HOME") or "/root",
+        tempfile.gettempdir(),
+    )
+    is_own = any(place in text for place in places) or re.search(r"0x[0-9a-f]{4}|\d{9}|\d\.\d{9}", text)
+    if is_own or len(text) >= MAX_MESSAGE:
+        return ""
+    return "".join(one if one.isprintable() or one == "\n" else f"\\u{ord(one):04x}" for one in text.strip())
 
 
 def load(path):

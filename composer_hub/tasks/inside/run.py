@@ -18,7 +18,6 @@ import gc
 import importlib
 import json
 import os
-import re
 import resource
 import shutil
 import signal
@@ -32,7 +31,7 @@ import pytest
 from _pytest import nodes
 from _pytest.assertion import util as assertions
 from _pytest.runner import runtestprotocol
-from composer_jobs import limit_process, load, run_all, wait
+from composer_jobs import MAX_MESSAGE, limit_process, load, reason, run_all, wait
 
 FLAGS = (
     "-p no:cacheprovider -q --tb=no --continue-on-collection-errors "
@@ -191,7 +190,7 @@ class Session:
             self.statuses[report.nodeid] = "failed"
             self.example = self.example or f"{report.nodeid} fails: {report.longrepr}."
             if len(self.reasons) < MAX_REASONS:
-                self.reasons[report.nodeid] = reason(str(report.longrepr), self.tree)
+                self.reasons.setdefault(report.nodeid, reason(str(report.longrepr), self.tree))
         elif before in (None, "passed"):
             unused = report.skipped or hasattr(report, "wasxfail")
             self.statuses[report.nodeid] = "skipped" if unused else "passed"
@@ -331,12 +330,7 @@ def no_traceback(self, excinfo, style=None):
     """Return a short report of a failure, because a traceback parses every file that it shows."""
     if excinfo.typename in ("Skipped", "SkipTest"):  # pytest reads the place of a file that skips itself
         return WITH_TRACEBACK(self, excinfo, style)
-    return excinfo.exconly(tryshort=True)[:300]
-
-
-def reason(text, tree):
-    """Return a failure's message as it is on every machine."""
-    return re.sub(r"0x[0-9a-f]{6,}", "0x…", text.replace(f"{tree}/", "").strip())
+    return excinfo.exconly(tryshort=True)[:MAX_MESSAGE]
 
 
 def run_tests(job, setting):

@@ -14,7 +14,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from composer_jobs import limit_process, load, run_all, used, write_edits
+from composer_jobs import limit_process, load, reason, run_all, used, write_edits
 
 MAX_REASONS = 50  # tests whose failures are reported
 MIN_SECONDS = 10.0  # of a test, on the clock
@@ -70,7 +70,8 @@ def run_tests(job, setting):
             again, _ = run(own, COMPOSER_VARIANT=name)
             values["variants"][name] = all(again.get(id, {}).get("status") == "passed" for id in wanted if
                                            id.split("::")[0] in own)  # fmt: skip
-    values["reasons"] = {id: found[id]["why"].split("\n    at ")[0] for id in failing[:MAX_REASONS] if id in found}
+    messages = {id: found[id]["why"].split("\n    at ")[0] for id in failing[:MAX_REASONS] if id in found}
+    values["reasons"] = {id: reason(text, tree) for id, text in messages.items()}
     seconds = {id: round(one["ms"] / 1000, 4) for id, one in found.items()}
     return {
         "statuses": {id: one["status"] for id, one in found.items()},
