@@ -249,8 +249,8 @@ def test_error():
     ],
 )  # fmt: skip
 def test_an_example_holds_without_the_test_that_it_is_from(test: str, shown: list[str], tmp_path: Path) -> None:
-    source = toy.write(tmp_path / "toy", **{"tinytext/f.py": "def f(x):\n    return x + 1\n",
-                                            "tests/test_f.py": f"from pytest import param\nfrom tinytext.f import f\n\n{test}\n"})  # fmt: skip
+    code, head = "def f(x):\n    return x + 1\n", "from pytest import param\nfrom tinytext.f import f\n\n"
+    source = toy.write(tmp_path / "toy", **{"tinytext/f.py": code, "tests/test_f.py": f"{head}{test}\n"})
     empty: frozenset[str] = frozenset()
     model = Model(open_package(str(source), tmp_path / "work"),
                   Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))  # fmt: skip
