@@ -153,9 +153,8 @@ def _reported(text: str) -> Iterator[dict[str, Any]]:
         for file in whole["testResults"]:
             for one in file["assertionResults"]:
                 status = one["status"] if one["status"] in ("passed", "failed") else "skipped"
-                above = filter(
-                    None, one["ancestorTitles"]
-                )  # older vitests name the file's own group, which has no title
+                # Older vitests name the file's own group, which has no title.
+                above = filter(None, one["ancestorTitles"])
                 titles, why = [*above, one["title"]], "\n".join(one.get("failureMessages") or ())
                 yield {"file": file["name"], "titles": titles, "status": status, "ms": one.get("duration") or 0,
                        "why": why[:300]}  # fmt: skip

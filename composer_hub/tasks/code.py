@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import itertools
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -200,11 +201,11 @@ def apply(texts: Mapping[str, str], splices: Iterable[Splice]) -> tuple[SourceEd
     for path, own in sorted(by_path.items()):
         text = texts[path]
         ordered = sorted(own, reverse=True)
-        for number, splice in enumerate(ordered):
+        for splice, earlier in itertools.zip_longest(ordered, ordered[1:]):
             start, end = splice.start, splice.end
             if not splice.text and text[end - 1 : end] == "\n" and text[start - 1 : start] in ("\n", ""):
                 start, end = _closed(text, start, end)
-                start = max([start, *(one.end for one in ordered[number + 1 :])])
+                start = max(start, earlier.end if earlier else 0)
             text = text[:start] + splice.text + text[end:]
         edits.append(SourceEdit(path, text))
     return tuple(edits)
@@ -241,14 +242,10 @@ def emptied(function: Function, body: str) -> Splice:
     while below < len(lines) and re.match(rf"{indent or ' '}\s*#", lines[below]):
         below += 1
     rest = source.text[end : source.line_end(last)]
-    beneath = source.text[source.line_start(below) : source.line_end(below)].rstrip("\r\n")
-    end = (
-        source.line_start(below) + len(beneath)
-        if below > last
-        else end + len(rest.rstrip("\r\n"))
-        if "#" in rest
-        else end
-    )
+    if below > last:
+        end, rest = source.line_start(below), source.text[source.line_start(below) : source.line_end(below)]
+    if below > last or "#" in rest:
+        end += len(rest.rstrip("\r\n"))
     return Splice(source.path, start, end, body)
 
 

@@ -179,7 +179,7 @@ class Python:
         return id.split("[")[0]
 
     def test_source(self, source: Source, id: str) -> tuple[str, str] | None:
-        names = id.split("[")[0].split("::")[1:]
+        names = self.function_of(id).split("::")[1:]
         node = _definition(source, ".".join(names)) if names else None
         if node is None:
             return None
@@ -395,7 +395,7 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 def _examples(model: Any, uses: Callable[[Source, ast.AST], bool], failing: Sequence[str]) -> list[str]:
     """Return a few short assertions of failing tests that use a definition, with the values of their variables."""
     found: dict[str, None] = {}
-    for path, *names in (one.split("::") for one in dict.fromkeys(id.split("[")[0] for id in failing)):
+    for path, *names in (one.split("::") for one in dict.fromkeys(map(model.language.function_of, failing))):
         source = model.tests.get(path)
         test = _definition(source, ".".join(names)) if source is not None and names else None
         if isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)):

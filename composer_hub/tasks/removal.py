@@ -19,7 +19,9 @@ from composer_hub.tasks.deletion import Candidate, Model, shuffled
 MAX_SYMBOLS, MAX_LINES = 10, 400
 MIN_FEATURE_LINES = 15
 Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
-_BINDING = (ast.Assign, ast.AnnAssign, ast.AugAssign)
+_NAMING = (
+    Definition | ast.Assign | ast.AnnAssign | ast.AugAssign
+)  # of another statement, the task cannot name the effect
 Top = tuple[Source, Definition]  # at the top of a module
 
 
@@ -104,7 +106,7 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
     lines = sum((one.end_lineno or 0) - one.lineno + 1 for _, one in statements)
     if not removal.possible or len(statements) > MAX_SYMBOLS or lines > MAX_LINES:
         return None
-    if any(_shares_a_line(one_source, one) for one_source, one in statements):
+    if not all(isinstance(one, _NAMING) and _is_alone(one_source, one) for one_source, one in statements):
         return None
     splices = [_without(one_source, one) for one_source, one in statements]
     for other in model.sources.values():
@@ -118,7 +120,7 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
     named = {f"{one_source.module}:{one.name}" for one_source, one in statements if isinstance(one, Definition)}
     first = f"{group[0][0].module}:{group[0][1].name}"
     values = [f"`{ast.unparse(target)}` in `{one_source.path}`" for one_source, one in statements
-              for target in (getattr(one, "targets", None) or [getattr(one, "target", None)]) if target]  # fmt: skip
+              for target in _assigned(one)]  # fmt: skip
     return Candidate(
         kind,
         first,
@@ -223,9 +225,12 @@ def _at_import(node: ast.stmt, annotations: bool) -> Iterator[ast.AST]:
         yield node
 
 
+def _assigned(node: ast.stmt) -> list[ast.expr]:
+    return getattr(node, "targets", None) or [one for one in [getattr(node, "target", None)] if one is not None]
+
+
 def _targets(node: ast.stmt) -> list[str]:
-    targets = getattr(node, "targets", None) or [getattr(node, "target", None)]
-    names = (inner for one in targets if one is not None for inner in ast.walk(one))
+    names = (inner for one in _assigned(node) for inner in ast.walk(one))
     return [one.id for one in names if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
 
 
@@ -236,11 +241,11 @@ def _is_all(node: ast.stmt) -> bool:
 # --------------------------------------------------------------------------------------------------------------- edits
 
 
-def _shares_a_line(source: Source, node: ast.stmt) -> bool:
-    """Return whether a statement shares a line with another one, or is a call whose effect no statement can name."""
+def _is_alone(source: Source, node: ast.stmt) -> bool:
+    """Return whether a statement shares its lines with no other one."""
     before = source.text[source.line_start(node.lineno) : source.start(node)].strip()
     after = source.text[source.end(node) : source.line_end(node.end_lineno or 0)].strip()
-    return bool(before.strip("@") or after.startswith(";")) or not isinstance(node, (*_BINDING, *Definition.__args__))
+    return not before and not after.startswith(";")
 
 
 def _without(source: Source, node: ast.stmt) -> Splice:
