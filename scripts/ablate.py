@@ -36,9 +36,15 @@ def main() -> None:
     report = commands.add_parser("report", help="print the tables of the recorded runs, and add a folder of runs first")
     report.add_argument("folder", nargs="?", type=Path)
     report.add_argument("--draw", type=Path, help="folder for the plots")
+    publish = commands.add_parser("publish", help="publish the recorded runs as the next version of a dataset")
+    publish.add_argument("repo", help="OWNER/NAME")
+    publish.add_argument("--to", dest="where", default="local", help="local (the embedded Hub), hub, or a folder")
     args = parser.parse_args()
     if args.command == "report":
         show(args.folder, args.draw)
+        return
+    if args.command == "publish":
+        give(args.repo, args.where)
         return
     os.environ["OMP_NUM_THREADS"] = "1"
     if args.command == "quick":
@@ -54,14 +60,30 @@ def main() -> None:
 
 
 def show(folder: Path | None, pictures: Path | None) -> None:
-    from benchmarks.ablation.report import draw, read, record, tables
+    from benchmarks.ablation.report import ROUNDS, draw, read, record, tables
 
     if folder is not None:
         record([json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))])
-    runs = read()
-    print("\n".join(tables(runs)))
+    for name in ROUNDS:
+        print(f"{name} round\n\n" + "\n".join(tables(name)), end="\n\n")
     if pictures is not None:
-        draw(runs, pictures)
+        draw(read(ROUNDS["first"]), pictures)
+
+
+def give(repo: str, where: str) -> None:
+    import subprocess
+
+    from benchmarks.ablation.report import draft
+    from composer_hub import exits, hub
+
+    made = draft(
+        subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    )
+    try:
+        published = hub.publish(hub.destination(where), repo, made.tables, made.card, lineage=made.lineage)
+    except exits.ComposerError as error:
+        sys.exit(str(error))
+    print(f"{published.repo} {published.tag} at {published.address}")
 
 
 def numbers(text: str) -> list[int]:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+from datasets import Features, List, Value
+
+from composer_hub import hub
+
 RECORDED = Path(__file__).with_name("runs.jsonl")
 # Quantiles of Student's t for a two-sided 95 % interval, by degrees of freedom.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-MIN_SEEDS = 5
+ROUNDS = {"first": range(10, 18), "second": range(40, 48)}  # seeds
+MIN_SEEDS = {"first": 5, "second": 8}  # of a comparison
 FOLLOWS = 0.6  # probability of the right word with the hint, from which on a model is said to follow it
 HELPS = 0.03
 NAMES = {
@@ -32,15 +37,19 @@ Run = Mapping[str, Any]
 Runs = Mapping[tuple[str, str], Mapping[int, Run]]  # (regime, arm) -> seed -> run
 
 
-def read(path: Path = RECORDED) -> Runs:
-    """Read recorded runs, by regime, arm and seed."""
+def read(seeds: Container[int], path: Path = RECORDED) -> Runs:
+    """Read the recorded runs of a round, by regime, arm and seed."""
     runs: dict[tuple[str, str], dict[int, Run]] = {}
-    for line in path.read_text().splitlines():
-        run = json.loads(line)
-        runs.setdefault((run["regime"], run["arm"]), {})[run["seed"]] = run
+    for run in _lines(path):
+        if run["seed"] in seeds:
+            runs.setdefault((run["regime"], run["arm"]), {})[run["seed"]] = run
     return {
         key: dict(sorted(runs[key].items())) for key in sorted(runs, key=lambda one: (one[0], [*NAMES].index(one[1])))
     }
+
+
+def _lines(path: Path = RECORDED) -> Iterator[Run]:
+    return map(json.loads, path.read_text().splitlines())
 
 
 def recorded(run: Run) -> str:
@@ -101,8 +110,9 @@ def follows(run: Run) -> float:
     )
 
 
-def tables(runs: Runs) -> Iterator[str]:
-    """Yield the tables of the page."""
+def tables(round_: str) -> Iterator[str]:
+    """Yield the tables of a round."""
+    runs = read(ROUNDS[round_])
     yield from _head(
         "regime", "arm", "seeds", "start", "final pass@1 by seed", "mean", "area", "groups without gradient"
     )
@@ -119,7 +129,7 @@ def tables(runs: Runs) -> Iterator[str]:
     for regime in ("dense", "sparse"):
         for arm, other in COMPARED:
             values = paired(runs, regime, arm, other)
-            if len(values) < MIN_SEEDS:
+            if len(values) < MIN_SEEDS[round_]:
                 continue
             mean, low, high = interval(values)
             yield _row(
@@ -129,10 +139,39 @@ def tables(runs: Runs) -> Iterator[str]:
     yield ""
     yield from _head("seed", "right word with the hint", "follows", "sparse: hint minus GRPO", "verdict")
     for seed, run in runs.get(("sparse", "hint"), {}).items():
+        if seed not in runs.get(("sparse", "grpo"), {}):
+            continue
         gain = final(run) - final(runs["sparse", "grpo"][seed])
         says, is_so = follows(run) >= FOLLOWS, gain > HELPS
         verdict = "right" if says == is_so else "wrong"
         yield _row(str(seed), f"{follows(run):.3f}", "yes" if says else "no", f"{gain:+.3f}", verdict)
+
+
+def draft(commit: str) -> hub.Draft:
+    """Return the recorded runs as a dataset, with their tables on its card."""
+    columns = dict.fromkeys(("run_id", "regime", "arm"), Value("string"))
+    columns["seed"] = Value("int32")
+    columns["curve"] = List({"step": Value("int32"), "pass1": Value("float64")})
+    columns |= dict.fromkeys(("num_pairs", "seconds"), Value("int32"))
+    columns |= dict.fromkeys(("probes", "options", "budget"), Value("string"))
+    parts = [f"## The {name} round\n\n" + "\n".join(tables(name)) for name in ROUNDS]
+    return hub.Draft(
+        [hub.Table("default", map(_published, _lines()), Features(columns), "run_id")],
+        hub.Card(
+            "runs", "Ablation of the three channels", tags=("grpo", "ablation"), holes={"tables": "\n\n".join(parts)}
+        ),
+        hub.Lineage(config={"commit": commit}),
+    )
+
+
+def _published(run: Run) -> Run:
+    """Return a run as a row: what differs between runs is JSON."""
+    row = {name: run[name] for name in ("regime", "arm", "seed", "num_pairs", "seconds")}
+    row |= {name: json.dumps(run[name], sort_keys=True) for name in ("options", "budget")}
+    row["run_id"] = "{regime}-{arm}-{seed}".format(**run)
+    row["curve"] = [{"step": step, "pass1": value} for step, value in run["curve"]]
+    row["probes"] = json.dumps({"before": run["preflight"], "after": run["forgetting"]}, sort_keys=True)
+    return row
 
 
 def draw(runs: Runs, folder: Path) -> list[Path]:

@@ -10,6 +10,7 @@ import pytest
 
 from benchmarks.ablation import report
 from benchmarks.ablation.world import REGIMES, TAKES, Api, StaleApi, Task, hint_of
+from composer_hub import hub
 from composer_hub.hints import SiteContext
 from composer_hub.records import ErrorSite, ToolCall
 from tests.quick import quick
@@ -17,8 +18,21 @@ from tests.quick import quick
 PAGE = Path(__file__).parents[2] / "docs" / "results" / "ablation.md"
 
 
-def test_the_tables_of_the_page_are_those_of_the_recorded_runs() -> None:
-    assert "\n".join(report.tables(report.read())) in PAGE.read_text()
+@pytest.mark.parametrize("round_", report.ROUNDS)
+def test_the_tables_of_the_page_are_those_of_the_recorded_runs(round_: str) -> None:
+    assert "\n".join(report.tables(round_)) in PAGE.read_text()
+
+
+def test_the_runs_are_published_as_rows_with_their_tables_on_the_card(tmp_path: Path) -> None:
+    where, made = hub.destination(str(tmp_path)), report.draft("0123abc")
+    hub.publish(where, "me/runs", made.tables, made.card, lineage=made.lineage)
+    version = hub.load(where, "me/runs@v1.0.0")
+    rows = {row["run_id"]: row for row in version.rows("default")}
+    assert len(rows) == len(report.RECORDED.read_text().splitlines())
+    assert rows["sparse-hint-10"]["curve"][-1] == {"step": 40, "pass1": pytest.approx(0.65, abs=0.01)}
+    card = where.fetch("me/runs", version.revision, "README.md")
+    assert card is not None
+    assert "\n".join(report.tables("first")) in card.read_text()
 
 
 def test_only_true_names_and_arguments_work_and_the_hint_names_them() -> None:
