@@ -48,7 +48,8 @@ table { border-collapse: collapse; font-size: 14px } th, td { text-align: left; 
 pre { background: var(--soft); padding: .8rem; border-radius: 6px; overflow-x: auto; font-size: 13px;
   line-height: 1.45 }
 code { font-family: ui-monospace, monospace; font-size: .92em }
-.card img { max-width: 100% } .card { overflow-wrap: anywhere } .card table { display: block; overflow-x: auto; margin: 1em 0 }
+.card img { max-width: 100% } .card { overflow-wrap: anywhere }
+.card table { display: block; overflow-x: auto; margin: 1em 0 }
 .card th, .card td { overflow-wrap: break-word; padding-right: 1rem }
 .comment { border: 1px solid var(--line); border-radius: 6px; padding: 0 1rem; margin: .8rem 0 }
 .diff span { display: block } .diff .add { background: var(--add) } .diff .del { background: var(--del) }
