@@ -124,7 +124,7 @@ def strings_in(value: Any) -> Iterator[str]:
 class ErrorSite:
     """A place in a step where something went wrong, and whose fault it was."""
 
-    kind: str  # such as edit_no_match; docs/errors_and_hints.md lists them
+    kind: str  # such as edit_no_match; docs/reference/errors.md lists them
     blame: str  # model, env, user, harness, provider or outcome; unknown, if nothing proves it
     source: str  # of the evidence: flag, anchor, exit, text or critic
     confidence: float  # 0 to 1

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Write docs/reference/ from the code: commands, columns, harnesses, errors, exit codes, presets, Python API.
+"""Write docs/reference/ from the code: commands, columns, harnesses, errors, reasons, exit codes, presets, Python.
 
     python scripts/reference.py            writes the pages
     python scripts/reference.py --check    exit 1 and the names of stale pages
@@ -26,9 +26,12 @@ import click
 
 from composer_hub import exits, records
 from composer_hub.cli.main import COMMANDS, root
+from composer_hub.environments.executed import VERDICTS
 from composer_hub.errors import vocabulary
 from composer_hub.harnesses import HARNESSES
 from composer_hub.ingest.reasons import PREFIX_REASONS
+from composer_hub.pairs import consensus, report
+from composer_hub.tasks.language import PackageRefused
 
 ROOT = Path(__file__).resolve().parent.parent
 FOLDER = ROOT / "docs" / "reference"
@@ -60,6 +63,7 @@ def pages() -> dict[str, str]:
         "columns.md": columns_page(),
         "harnesses.md": harnesses_page(),
         "errors.md": errors_page(),
+        "reasons.md": reasons_page(),
         "exit_codes.md": exits_page(),
         "presets.md": presets_page(),
         "trainer.md": trainer_page(),
@@ -226,6 +230,40 @@ def errors_page() -> str:
             table(("kind", "words", "blame", "evidence, for example"), rows),
         ]
     )
+
+
+def reasons_page() -> str:
+    """Return the reasons and metrics that commands count, from the docstrings beside the code."""
+    parts = ["# Reasons and metrics", "Names that commands, reports and cards count."]
+    for title, text, head, documented in (
+        ("Steps without a pair", "Each step has one reason ([pairs](../pairs.md)).", "reason", consensus),
+        (
+            "The report of a pair set",
+            "The config `report` has rows `metric, scope, value, low, high, n`. Intervals are 95 %, from drawing whole "
+            "traces. A single trace has none.",
+            "metric",
+            report,
+        ),
+        (
+            "Packages without tasks",
+            "`tasks make` lists a package that gives nothing with its reason, and the others continue "
+            "([tasks](../tasks.md)).",
+            "reason",
+            PackageRefused,
+        ),
+    ):
+        parts += [f"## {title}", text, table((head, "meaning"), _listed(documented))]
+    verdicts = [(f"`{name}`", text) for name, text in VERDICTS.items()]
+    parts += ["## Executed pairs", "`verdict` of the config `executed`.", table(("verdict", "meaning"), verdicts)]
+    return "\n\n".join(parts)
+
+
+def _listed(documented: type | ModuleType) -> list[tuple[str, str]]:
+    """Return the names and meanings of a docstring's lines `name, name: meaning`, which may continue further in."""
+    text = inspect.getdoc(documented) or ""
+    indent = "" if isinstance(documented, type) else "    "
+    lines = re.findall(rf"(?m)^{indent}([\w…]+(?:, [\w…]+| …)*): (.+(?:\n{indent} +\S.*)*)", text)
+    return [(re.sub(r"[\w…]*\w[\w…]*", r"`\g<0>`", names), meaning) for names, meaning in lines]
 
 
 def exits_page() -> str:

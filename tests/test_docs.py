@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import importlib.util
 import os
@@ -62,6 +63,28 @@ def test_the_reference_is_what_the_code_says() -> None:
     reference = script("reference")
     stale = [name for name, text in reference.pages().items() if (DOCS / "reference" / name).read_text() != text]
     assert not stale, "run python scripts/reference.py"
+
+
+def first_words(folder: str, *names: str) -> set[str]:
+    """Return the texts with which the code of a folder calls one of the names."""
+    calls = [
+        node
+        for path in sorted((ROOT / "composer_hub").glob(folder))
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names and node.args
+    ]
+    return {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
+
+
+@pytest.mark.parametrize(
+    ("folder", "names"),
+    [("tasks/*.py", ["PackageRefused"]), ("pairs/report.py", ["Metric", "metric", "mean", "weighted_mean"])],
+)
+def test_every_reason_and_metric_that_the_code_counts_is_in_the_reference(folder: str, names: list[str]) -> None:
+    explained = set(re.findall(r"`(\w+)`", (DOCS / "reference" / "reasons.md").read_text()))
+    counted = first_words(folder, *names)
+    assert len(counted) > 10
+    assert counted <= explained
 
 
 def test_the_notebooks_are_the_tutorials() -> None:

@@ -87,7 +87,7 @@ def make(
         if not made.tasks:
             reasons = made.numbers()["refused"] or {"no_task": len(made.reports)}
             counts = ", ".join(f"{reason} {number}" for reason, number in reasons.items())
-            raise exits.NothingToDo(f"No task was made ({counts}). docs/tasks.md explains the reasons.")
+            raise exits.NothingToDo(f"No task was made ({counts}). docs/reference/reasons.md explains the reasons.")
         publish(out, publication, made, num_trees)
 
 

@@ -1,7 +1,19 @@
 """The action that enough teachers agree on: one trace and its votes -> pairs, and the steps that gave none by reason.
 
 Teachers must agree on the effect of an action (strict, level L2 by default), and the student must have done something
-else even when compared loosely (L3). `policy.py` holds both rules.
+else even when compared loosely (L3). `policy.py` holds both rules. A step without a pair has one of these reasons:
+
+    agrees_with_student, too_close_to_student: the teachers did what the student did, or something close to it
+    part_of_student: more or fewer of the same parallel calls
+    same_result_as_student: the same file, written with another tool
+    same_words: an action with the same words
+    no_consensus, too_few_votes: the teachers disagree, or too few votes count
+    no_vote_…: no vote counts; the name has the most frequent reason
+    judged_yes, judged_order, judged_unsure: the judge finds the same effect, an order that does not matter,
+        or cannot decide
+    student_text_only, student_invalid_args: the student's action cannot be compared
+    provider_failure, not_asked, prompt_too_long: there is nothing to compare
+    duplicate: a copy of another step: forked sessions share their first steps
 """
 
 from __future__ import annotations

@@ -1,10 +1,29 @@
 """The quality of a set of pairs: pairs and ballots -> the rows of the `report` config.
 
 A row is one number: metric, scope (a teacher, a level, …), value, the 95 % interval over traces if there is one, and n,
-the number of things it was counted over. docs/pairs.md explains how to read each.
+the number of things it was counted over. The reference shows the table below.
 
 Agreement is weighted by the inverse of each answer's `inclusion`, so that it means the same under every order. All
 money is that of the ledger.
+
+    pairs, pairs_per_trace: the yield
+    steps_without_pair: steps by the reason why they gave no pair
+    votes: asked steps by "k of n agree at L2"; mostly "n of n": the teachers add little to one another
+    answered_steps, recall: share of the steps asked to the end, and of the pairs that the order finds there,
+        by the audit
+    fleiss_kappa: agreement on tools (L4) beyond chance (0), 1 at most
+    agreement: two teachers' agreement at L2, weighted by `inclusion`, so the same under every order
+    self_agreement: a teacher against itself, asked twice: the ceiling of agreement between teachers
+    chosen_longer, length_auc: how well length alone separates chosen from rejected; 0.5: not at all
+    style_leak_auc: how well spelling alone does (character n-grams, on unseen traces); above 0.8 look at the
+        tools first
+    pairs_by_length: pairs by their estimated tokens
+    judged: share of pairs that a judge was asked about in both orders
+    after_error, from_resolved: share of pairs after a failed step, and from solved traces (`n` of which the
+        outcome is known)
+    usd, usd_per_pair, usd_per_trace, cached_share: cost, by the ledger
+    usd_retried, ambiguous_usd: billed without an answer; answers that never arrived and may have been billed
+    calls, answers, latency_p50_s …, usd_per_call: by teacher: requests, abstentions, speed and cost
 """
 
 from __future__ import annotations

@@ -22,7 +22,29 @@ from composer_hub.tasks.metadata import Metadata, is_copyleft
 
 
 class PackageRefused(exits.ComposerError, ValueError):
-    """A package that gives no tasks; `reason` is counted."""
+    """A package that gives no tasks; `reason` is counted.
+
+    not_found, not_downloaded: the source is not a file, a folder or a name that pip downloads
+    broken_archive, too_large: it cannot be read as an sdist or wheel, or holds too many files or bytes
+    no_tests, no_sources, no_python: nothing to run, to change, or to read
+    no_manifest, monorepo: `package.json` is not an object, or holds several packages: name the folder of one
+    no_runner: the tests of a JavaScript package run with mocha, ava or another program that is not known
+    old_node: the tests are TypeScript, and this node runs JavaScript only: install 22.6 or later
+    syntax: the code needs a newer Python than the one that runs this command
+    shadows_stdlib: a module has the name of one of Python's own
+    needs_compilation: no test passes, and there is code to compile
+    sandbox: no sandbox works here, or the tests lack a permission that `landlock` does not give: install
+        bubblewrap, or name `--sandbox landlock`
+    dependencies: pip cannot install a requirement from wheels, or npm one from its registry; or node is not on
+        PATH
+    no_test_passes: the tests need network, services or files that are not there
+    tests_hang, tests_kill, tests_do_not_run: no test file ends with a report: `--without 'tests/test_net*'`
+        leaves those that wait out
+    installed_twice: pytest or a requirement brings a copy of the package, such as `iniconfig` or `pluggy`
+    no_history, no_commit: git has no history to replay, or no commit of it gives a task
+    all_flaky: no test ends the same way in three runs
+    no_task: no candidate passed the gates
+    """
 
     def __init__(self, reason: str, text: str) -> None:
         super().__init__(text)
