@@ -73,7 +73,7 @@ def first_words(folder: str, *names: str) -> set[str]:
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func).rpartition(".")[2] in names and node.args
     ]
-    return {call.args[0].value for call in calls if isinstance(call.args[0], ast.Constant)}
+    return {str(first.value) for call in calls if isinstance(first := call.args[0], ast.Constant)}
 
 
 @pytest.mark.parametrize(
