@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher, get_close_matches
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from composer_hub.actions.action import Action
 from composer_hub.actions.commands import SimpleCommand, commands_in
@@ -35,11 +35,15 @@ MIN_SPELLING = 0.9  # of two names of one folder
 MIN_ALIKE = 0.6  # of the words of two commands, of the folders of two paths, of two texts
 
 
+What = Literal["path", "program", "command", "folder", "made", "quotes", "tool", "arguments", "text", "read"]
+"""The kind of a correction. `SENTENCES` of `hints/writers.py` has the words around each."""
+
+
 @dataclass(frozen=True, slots=True)
 class Correction:
     """The correction of a failed call, as the session proves it."""
 
-    what: str  # path, program, command, folder, made, quotes, tool, arguments, text or read
+    what: What
     right: str  # the words that were right
     call: ToolCall | None  # the later call that worked; None if a listing shows the path
     wrong: str = ""  # the words of the failed call that went; "" if something was missing
@@ -61,18 +65,31 @@ Finder = Callable[[Failure, Action, "Sequence[LaterCall]"], "Correction | None"]
 
 def correction_of(context: SiteContext) -> Correction | None:
     """Return the correction within the next steps, or None if the session does not prove one."""
-    call, site = context.call, context.site
-    if call is None:
+    failure = failure_of(context)
+    if failure is None:
         return None
-    action = Action(call, context.answer)
-    failure = Failure(action, canonical_kind(site.kind), context.answer[:4000] or site.message, complaint_of(context))
-    in_shell, elsewhere = FINDERS.get(failure.kind, ((), ()))
-    for position, later in enumerate(context.later):
-        for find in (in_shell if action.family == "shell" else elsewhere) if later.ok else ():
-            found = find(failure, later.action, context.later[:position])
-            if found and len(found.right) <= MAX_RIGHT_CHARS:
-                return found
+    for _, found in proofs(failure, context.later):
+        return found
     return _listed_path(failure, context) if failure.kind == "path_not_found" else None
+
+
+def failure_of(context: SiteContext) -> Failure | None:
+    """Return the failure at an error site, or None if no call is known."""
+    if context.call is None:
+        return None
+    message = context.answer[:4000] or context.site.message
+    action = Action(context.call, context.answer)
+    return Failure(action, canonical_kind(context.site.kind), message, complaint_of(context))
+
+
+def proofs(failure: Failure, later: Sequence[LaterCall]) -> Iterator[tuple[Finder, Correction]]:
+    """Yield each finder that has a correction, in the order of the later calls, then in that of `FINDERS`."""
+    in_shell, elsewhere = FINDERS.get(failure.kind, ((), ()))
+    for position, one in enumerate(later):
+        for find in (in_shell if failure.action.family == "shell" else elsewhere) if one.ok else ():
+            found = find(failure, one.action, later[:position])
+            if found and len(found.right) <= MAX_RIGHT_CHARS:
+                yield find, found
 
 
 _MEANT = r"[Dd]id you mean (?:one of (?:these|the following)(?: \w+)?\?\s*|)[`'\"]?"

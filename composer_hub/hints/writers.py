@@ -16,11 +16,11 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Literal
 
 from composer_hub.actions.action import Actions, actions_of
 from composer_hub.errors.context import SiteContext, context_of, next_success
-from composer_hub.errors.corrections import correction_of, offered, quotes_wrong
+from composer_hub.errors.corrections import What, correction_of, offered, quotes_wrong
 from composer_hub.errors.excerpts import excerpt, without_colors
 from composer_hub.errors.rules import canonical_kind
 from composer_hub.errors.vocabulary import KINDS
@@ -93,7 +93,7 @@ def _hints_of(
 
 # --------------------------------------------------------------------------------------------------------- writers
 
-SENTENCES = {
+SENTENCES: dict[What | Literal["offer", "tools", "field"], str] = {
     "path": "Use {}.",
     "program": "Use {}.",
     "command": "Use this command: {}",

@@ -5,19 +5,28 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import random
 from collections.abc import Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from composer_hub.actions.action import Action, actions_of
-from composer_hub.errors import corrections
 from composer_hub.errors.context import LaterCall, SiteContext, context_of
-from composer_hub.errors.corrections import complaint_of, correction_of, is_other_path, quotes_wrong
+from composer_hub.errors.corrections import (
+    FINDERS,
+    Finder,
+    What,
+    complaint_of,
+    correction_of,
+    failure_of,
+    is_other_path,
+    proofs,
+    quotes_wrong,
+)
 from composer_hub.errors.find import find_errors
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
@@ -35,6 +44,7 @@ from composer_hub.hints.writers import (
 from composer_hub.ingest.reading import Reading, ReadOptions
 from composer_hub.records import ErrorSite, Hint, Message, Step, ToolCall, Trace
 from composer_hub.session import Session
+from tests.hints import digests
 from tests.quick import cases
 
 STABLE = cases(100)
@@ -109,6 +119,8 @@ PROVEN = [
     ([wrong_file("/repo/web/forms/order.tsx"), shell("find . -name '*.tsx'", "./app/src/forms/order.tsx\n./app/cart.tsx")], "Use app/src/forms/order.tsx."),
     ([("Read", {"file_path": "/repo/src"}, "EISDIR: illegal operation on a directory, read"), ("Read", {"file_path": "/repo/src/a.py"}, "x")], "Use /repo/src/a.py."),
     ([shell("cp a.txt out/logs/a.txt", "Exit code 1\ncp: out/logs/a.txt: No such file or directory"), shell("mkdir -p out/logs && cp a.txt out/logs/a.txt")], "First run: mkdir -p out/logs"),
+    ([shell("grep -rn a app --include=*.py | head -4", "(eval):1: no matches found: --include=*.py"), shell("grep -rn a app '--include=*.py' | head -4")], "Put it in quotes: '--include=*.py'."),
+    ([missing("docs/plan.md"), shell("cd notes && cat docs/plan.md")], "Run it from notes."),
     # commands
     ([shell("npm run fmt", "Exit code 1\nnpm error Missing script: \"fmt\""), shell("npm run format")], "Use this command: npm run format"),
     ([wrong_file("/repo/order/cart.py"), ("Read", {"file_path": "/repo/orders/cart.py"}, "x")], "Use /repo/orders/cart.py."),
@@ -120,14 +132,20 @@ PROVEN = [
     ([shell("tsc -p .", "Exit code 127\nzsh: command not found: tsc"), shell("npx tsc -p .")], "Use npx tsc."),
     ([shell("go test ./...", "Exit code 127\nzsh: command not found: go"), shell("/usr/local/go/bin/go test ./...")], "Use /usr/local/go/bin/go."),
     ([shell("git status", "Exit code 128\nfatal: not a git repository"), shell("cd /repo/app && git status")], "Run it from /repo/app."),
+    ([shell("npm run fmt", "Exit code 1\nnpm error Missing script: \"fmt\""), shell("cd web && npm run fmt")], "Run it from web."),
+    ([shell("git push orign topic", "Exit code 128\nfatal: 'orign' does not appear to be a git repository"), shell("git push origin topic")], "Use this command: git push origin topic"),
     # arguments
     ([("mcp__x__find", {"q": "a"}, "MCP error -32602: Input validation error: query is required"), ("mcp__x__find", {"query": "b"}, "ok")], 'Set query = "b".'),
     ([("Read", {"file_path": "/repo/big.txt"}, "File content (30000 tokens) exceeds maximum"), ("Read", {"file_path": "/repo/big.txt", "limit": 200, "offset": 1}, "x")], "Set limit = 200, offset = 1."),
     ([("ReadFile", {"path": "/repo/a.py"}, "No such tool available: ReadFile"), ("Read", {"file_path": "/repo/a.py"}, "x")], "Use the tool `Read`."),
+    ([("Bash", {"command": "make", "timeout": 10}, "Exit code 143\nCommand timed out after 10s"), ("Bash", {"command": "make", "timeout": 600}, "ok")], "Set timeout = 600."),
+    ([("Bash", {"cmd": "make"}, "InputValidationError: Bash failed due to the following issue:\nThe required parameter `command` is missing"), ("Bash", {"command": "make"}, "ok")], 'Set command = "make".'),
+    ([("shell_command", {"command": "make"}, "No such tool available: shell_command"), ("Bash", {"command": "make"}, "ok")], "Use the tool `Bash`."),
     # edits
     ([NOT_READ, READ, EDITED], "First read /repo/a.py."),
     ([no_text("return a * b"), ("Edit", {**FILE, "old_string": "return a - b", "new_string": "y"}, "ok")], "The text there is:\nreturn a - b"),
     ([("Edit", {**FILE, "old_string": "x", "new_string": "y"}, "Found 2 matches of the string to replace, but replace_all is false."), ("Edit", {**FILE, "old_string": "x", "new_string": "y", "replace_all": True}, "ok")], "Set replace_all = true."),
+    ([("Edit", {**FILE, "old_string": "return total_of(items)", "new_string": "y"}, "Found 2 matches of the string to replace, but replace_all is false."), ("Edit", {**FILE, "old_string": "def two():\n    return total_of(items)", "new_string": "y"}, "ok")], "The text there is:\ndef two():\n    return total_of(items)"),
     ([("apply_patch", {"input": PATCH.format("return 2")}, LOST), ("apply_patch", {"input": PATCH.format("return 22")}, "ok")], "The text there is:\ndef two():\n    return 22"),
 ]  # fmt: skip
 
@@ -140,6 +158,28 @@ def test_hindsight_says_what_worked_instead(made: list[tuple[str, object, str]],
     found = correction_of(context_of(trace, 0, site, actions_of(trace)))
     assert found is not None
     assert found.right in text
+
+
+def _proof_of(made: list[tuple[str, object, str]]) -> Iterator[tuple[str, bool, Finder]]:
+    """Yield the kind of a session's first failure, whether it is a shell's, and the finder of its correction."""
+    trace = trace_of(*made)
+    context = context_of(trace, 0, trace.steps[0].error_sites[0], actions_of(trace))
+    failure = failure_of(context)
+    assert failure is not None
+    for find, _ in proofs(failure, context.later):
+        yield failure.kind, failure.action.family == "shell", find
+        return
+
+
+def test_every_finder_of_every_kind_has_a_session_that_proves_it() -> None:
+    proven = {proof for made, _ in PROVEN for proof in _proof_of(made)}
+    listed = {(kind, not at, find) for kind, places in FINDERS.items() for at in (0, 1) for find in places[at]}
+    missing = sorted((kind, "shell" if shell else "other tool", find.__name__) for kind, shell, find in listed - proven)
+    assert not missing, f"Add a session to PROVEN for {missing}."
+
+
+def test_every_kind_of_correction_has_a_sentence() -> None:
+    assert set(get_args(What)) <= hints.SENTENCES.keys()
 
 
 SILENT = {
@@ -458,26 +498,23 @@ def test_no_message_breaks_a_writer(kind: str, message: str) -> None:
     assert hint is None or len(hint.text) <= hints.MAX_HINT_CHARS
 
 
-def digest_of_words() -> str:
-    """Return a digest of the literals and definitions that decide a hint, without docstrings and the version."""
-    words: list[object] = []
-    for module in (hints, corrections):
-        tree = ast.parse(Path(str(module.__file__)).read_text("utf-8"))
-        docstrings = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Constant) and id(node) not in docstrings and node.value != hints.VERSION:
-                words.append(node.value)
-            elif isinstance(node, (ast.FunctionDef, ast.ClassDef)):
-                words.append(node.name)
-    return hashlib.sha256(repr(words).encode()).hexdigest()[:16]
-
-
-WORDS = (19, "4b0f3e21c186d22e")  # `VERSION`, and the digest of what decides a hint
-
-
-def test_a_changed_sentence_or_expression_raises_the_version() -> None:
-    digest = digest_of_words()
-    assert (hints.VERSION, digest) == WORDS, (
-        f"hints/writers.py or errors/corrections.py changed (now {digest}). If the text of a hint changes for some site, "
-        "raise VERSION. Then write both into WORDS."
+def test_code_that_decides_hints_changes_with_a_look_at_the_version() -> None:
+    now, before = digests.digests(), digests.known()
+    changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
+    assert not changed, (
+        f"{', '.join(changed)} changed. If a hint can change for some site, raise VERSION of hints/writers.py; "
+        "otherwise change nothing else. Then write the new digests: python -m tests.hints.digests"
     )
+
+
+@pytest.mark.parametrize(("before", "after", "is_same"), [
+    ("x = 1", "x = 2", False),
+    ("x = a <= b", "x = a < b", False),
+    ("x = a - b", "x = b - a", False),
+    ("FINDERS = (a, b)", "FINDERS = (b, a)", False),
+    ("FINDERS = (a,)", "FINDERS = (a, b)", False),
+    ("x = None", "x = False", False),
+    ("def f(a: int) -> str:\n    return a", "def f(a):\n    'Say it.'\n    return (a)  # again", True),
+])  # fmt: skip
+def test_a_digest_sees_every_change_of_behaviour(before: str, after: str, is_same: bool) -> None:
+    assert (digests.digest(ast.parse(before)) == digests.digest(ast.parse(after))) == is_same
