@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 _TILES = (
     ("pairs", "pairs", ""),
     ("pairs_per_trace", "pairs per trace", ""),
-    ("krippendorff_alpha", "Krippendorff's alpha", "agreement of the teachers beyond chance: 1 is full, 0 is chance"),
+    ("fleiss_kappa", "Fleiss' kappa", "teachers that use the same tools, beyond chance: 1 is full, 0 is chance"),
     ("after_error", "share after an error", ""),
     ("length_auc", "AUC of length alone", "0.5: the length of an action does not tell which one was chosen"),
     ("usd_per_pair", "$ per pair", ""),
@@ -23,7 +23,6 @@ _TILES = (
 _PLOTS = (
     ("votes", "Teachers that agree, of those whose vote counts", "steps"),
     ("steps_without_pair", "Steps without a pair, by reason", "steps"),
-    ("tool_flip", "Tools that the teachers took instead", "pairs"),
 )
 _MAX_BARS = 12
 _MAX_REFUSED = 20

@@ -88,7 +88,8 @@ def _list_row(row: Row, place: Place, reader: PairReader, current: str) -> Html:
         for side, preview, kind in zip(sides, previews, ("left", "right"), strict=True)
         if row[f"{side}_tool"]
     ]
-    origin = f"{row['repository'] or row['model'] or row['trace_id'][:8]} · step {row['step'] + 1}/{row['num_steps']}"
+    model = "" if reader.blind else row["model"]
+    origin = f"{row['repository'] or model or row['trace_id'][:8]} · step {row['step'] + 1}/{row['num_steps']}"
     return item(place, "pair", row["id"], labels, lines, where(origin), current=current)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib.util
 import json
 import os
@@ -19,12 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Features, Value
 
 from composer_hub import hub
 from composer_hub.ingest.dataset import trace_tables
 from composer_hub.local_hub.server import ServerProcess
-from composer_hub.pairs.preview import preview, tool_names
+from composer_hub.pairs.report import Metric
+from composer_hub.pairs.tables import pairs_table, report_table, votes_table
 from composer_hub.records import Pair, Task, Trace, Vote, features_of, to_row
 from tests.space import hostile
 
@@ -52,47 +51,21 @@ class Published:
         return " ".join(f"{repo}@main" for repo in (self.pairs, self.traces, self.rollouts, self.tasks))
 
 
-LIGHT = (
-    "trace_id", "index", "num_steps", "num_agree", "num_votes", "teachers", "families", "chosen_teacher",
-    "source_model", "source_family", "error_kind", "after_error", "resolved", "cost_usd", "repository",
-    "judged",
-)  # fmt: skip
-
-
-TEACHER_NUMBERS = (
-    "calls", "latency_p50_s", "latency_p95_s", "latency_p99_s", "usd_per_call", "usd", "cached_share",
-)  # fmt: skip
-
-
-def _of(side: str, make: Callable[[Any], str], row: Any) -> str:
-    return make(row[side])
-
-
 def publish_pairs(
     where: hub.HubDestination, repo: str, pairs: list[Pair], votes: list[Vote], parent: hub.Parent
 ) -> None:
     """Publish a pair set as `pairs build` does."""
-    derived = {
-        f"{side}_{name}": (Value("string"), functools.partial(_of, side, make))
-        for side in ("chosen", "rejected")
-        for name, make in (("tool", tool_names), ("preview", preview))
-    }
-    empty = {"scope": "", "value": 3.0, "low": None, "high": None, "n": 2}
-    report = [empty | {"metric": "pairs", "id": "pairs"}]
-    for number, name in enumerate(("votes", "votes", "tool_flip", "steps_without_pair", hostile.any_payload())):
-        scope = hostile.any_payload()
-        report.append(empty | {"metric": name, "scope": scope, "low": 1.0, "high": 4.0, "id": f"{name} {number}"})
+    from inspector.view_overview import _TEACHER_COLUMNS
+
     teacher = hostile.any_payload()
-    report += [empty | {"metric": name, "scope": teacher, "id": f"teacher {name}"} for name in TEACHER_NUMBERS]
-    kinds = {"n": "int64"} | dict.fromkeys(("value", "low", "high"), "float64")
-    features = {name: Value(kinds.get(name, "string")) for name in (*empty, "metric", "id")}
-    order = ("trace_id", "index")
-    tables = [
-        hub.Table("default", [to_row(pair) for pair in pairs], features_of(Pair), "pair_id", order, index_name="pairs",
-                  index_columns=LIGHT, index_derived=derived),
-        hub.Table("votes", [to_row(vote) for vote in votes], features_of(Vote), "vote_id", (*order, "teacher")),
-        hub.Table("report", report, Features(features), "id"),
-    ]  # fmt: skip
+    scopes = ("votes", "votes", "steps_without_pair", hostile.any_payload())
+    report = [
+        Metric("pairs", value=3.0, n=2),
+        *(Metric(name, hostile.any_payload(), 3.0, 1.0, 4.0, 2) for name in scopes),
+        *(Metric(name, teacher, 3.0, n=2) for name in _TEACHER_COLUMNS.values()),
+    ]
+    splits = {pair.trace_id: "train" for pair in pairs}
+    tables = [pairs_table(pairs, splits), votes_table(map(to_row, votes)), report_table(report)]
     card = hub.Card("pairs", pretty_name=repo, counts={"pairs": len(pairs)}, holes={"policy": "", "report": ""})
     hub.publish(where, repo, tables, card, lineage=hub.Lineage(parents=(parent,)))
 
