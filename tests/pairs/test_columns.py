@@ -1,15 +1,19 @@
-"""A new column of `Pair` is not forgotten: in the index that the Space lists, and by the verdicts of a review."""
+"""A new column of `Pair` is not forgotten: where pairs are made, in the index that the Space lists, and by verdicts."""
 
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any, get_args, get_type_hints
 
 import pytest
 
+from composer_hub.pairs import PairOptions, Policy, build_pairs, repairs
+from composer_hub.pairs.same_effect import JUDGED, subject_of
 from composer_hub.pairs.tables import pair_rows_table
 from composer_hub.pairs.verdicts import Verdict, apply_verdicts
 from composer_hub.records import Message, Pair, ToolCall
+from tests.hints.test_writers import PROVEN, trace_of
 
 COLUMNS = {field.name for field in dataclasses.fields(Pair)}
 LIGHT = {
@@ -58,6 +62,26 @@ def full_pair() -> Pair:
     defaults = {field.name: field.default for field in dataclasses.fields(Pair)}
     assert all(value is not None and value != defaults[name] for name, value in values.items())
     return Pair(**values)
+
+
+def test_every_column_has_a_value_in_some_pair(make_trace: Callable[..., Any], make_vote: Callable[..., Any]) -> None:
+    read, listed, todo = (
+        ("Read", {"file_path": "/repo/never_seen.py"}),
+        ("Bash", {"command": "ls"}),
+        ("TodoWrite", {"todos": []}),
+    )
+    long = ["é" * 900, "é" * 900, "é" * 9000, "missing", "ok"]
+    trace = make_trace(listed, read, todo, listed, listed, name="full", results=long, errors=[2], resolved=True)
+    votes = [make_vote(trace, at, name, read, text="I look.") for at in (0, 2, 3) for name in ("a-x", "b-x", "qwen-x")]
+    subject = subject_of(Message("assistant", "", (ToolCall(*read),)))
+    for order in (0, 1):
+        said = '{"same": "no", "why": "Other files."}'
+        votes.append(make_vote(trace, 0, "judge", text=said, status=JUDGED, attempt=order, normal_form=subject))
+    options = PairOptions(max_tokens=1500)
+    made, _ = build_pairs(trace, votes, policy=Policy(min_agree=2), options=options)
+    made += [pair for session, _ in PROVEN for pair in repairs(trace_of(*session))[0]]
+    defaults = {field.name: field.default for field in dataclasses.fields(Pair)}
+    assert {name for name in COLUMNS if all(getattr(pair, name) in (defaults[name], ()) for pair in made)} == set()
 
 
 def test_every_light_column_is_in_the_index_or_left_out_on_purpose() -> None:

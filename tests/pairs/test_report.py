@@ -12,6 +12,7 @@ from composer_hub.money import Budget
 from composer_hub.pairs.ballots import ballots
 from composer_hub.pairs.card import MIN_TELLING, notes
 from composer_hub.pairs.consensus import build_pairs
+from composer_hub.pairs.policy import Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.report import Metric, report_rows, summary_of
 from composer_hub.pairs.report_card import report_markdown
@@ -55,7 +56,9 @@ def report(make_trace: Callable[..., Any], make_vote: Callable[..., Any]) -> lis
         "c-x": TeacherBill(1, 1, 0, 40_000_000, 0, 0, 1_000, 800),
     }
     purchase = Purchase(Budget(10**9, 150_000_000, 0, 500_000_000), bills, {"one": 110_000_000, "two": 40_000_000})
-    return report_rows(pairs, cast, drops=drops, purchase=purchase)
+    counts = PollCounts(num_traces=2, num_steps=5, num_answered=4, num_audited=2, recall=0.9)
+    poll = Poll("all", ("a-x", "b-x", "c-x"), counts=counts)
+    return report_rows(pairs, cast, drops=drops, poll=poll, purchase=purchase)
 
 
 def value(report: list[Metric], metric: str, scope: str = "") -> Any:
@@ -68,6 +71,8 @@ def value(report: list[Metric], metric: str, scope: str = "") -> Any:
     [
         ("pairs", "", 2),
         ("pairs_per_trace", "", 1.0),
+        ("answered_steps", "", 0.8),
+        ("recall", "", 0.9),
         ("steps_without_pair", "no_consensus", 1),
         ("steps_without_pair", "no_vote_refusal", 1),
         ("votes", "2 of 3", 1),
@@ -136,6 +141,17 @@ def test_the_card_shows_every_teacher_and_headline(report: list[Metric]) -> None
     assert "| `no_consensus` | 1 |" in text
     lines = [line for line in text.split("\n") if line.startswith("|")]
     assert all(line.endswith("|") for line in lines)
+
+
+NOT_ON_THE_CARD = {"answers"}  # by teacher and reason: the config `report` has them
+
+
+def test_every_metric_is_on_the_card(report: list[Metric]) -> None:
+    whole = report_markdown(report)
+    names = {row.metric for row in report}
+    assert {name for name in names if report_markdown([row for row in report if row.metric != name]) == whole} == (
+        NOT_ON_THE_CARD
+    )
 
 
 def test_a_name_cannot_break_the_card() -> None:
