@@ -91,6 +91,12 @@ def test_a_harness_has_a_reader_and_a_fixture(harness):
     assert harness.folders or "`~/" not in harness.files  # or a plain `ingest` does not look there
 
 
+@pytest.mark.parametrize("reader", sorted({harness.reader for harness in HARNESSES}))
+def test_a_reader_has_a_file_of_tests(reader):
+    files = [path.stem.split("_") for path in Path(__file__).parent.glob("test_*.py")]
+    assert any(reader.split("_")[0] in words for words in files), f"Add tests/ingest/test_{reader}.py."
+
+
 def test_every_reason_of_an_inexact_prompt_is_explained_and_used():
     texts = [path.read_text() for path in (PACKAGE / "ingest").rglob("*.py") if path.name != "reasons.py"]
     assert {reason for reason in PREFIX_REASONS if not any(f'"{reason}"' in text for text in texts)} == set()
