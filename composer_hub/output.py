@@ -19,7 +19,7 @@ import sys
 import textwrap
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TextIO
+from typing import Any, NamedTuple, TextIO
 
 from composer_hub.local_hub.characters import spelled_out, visible
 
@@ -34,6 +34,13 @@ TIED = "\xa0"  # lines are not broken here, so a name stays with its number
 def plural(number: int, noun: str) -> str:
     """Return a number with its noun: 1 pair, 2 pairs, 1,000 pairs."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+class Range(NamedTuple):
+    """Two numbers that a table shows as "1 to 2", and JSON as a list."""
+
+    low: float
+    high: float
 
 
 class Output:
@@ -170,6 +177,8 @@ def _cell(value: Any, space: str = " ") -> str:
         return "yes" if value else "no"
     if isinstance(value, float):
         return f"{value:,.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+    if isinstance(value, Range):
+        return " to ".join(_cell(float(f"{end:.3g}")) for end in value)
     if isinstance(value, (list, tuple)):
         return ", ".join(_cell(item) for item in value) or "-"
     if isinstance(value, Mapping):

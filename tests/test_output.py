@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from composer_hub.output import FORMATS, Output, Progress, size
+from composer_hub.output import FORMATS, Output, Progress, Range, size
 from tests.hidden import HIDDEN, NO_HALVES, hidden_in
 
 ROWS: list[dict[str, Any]] = [
@@ -38,6 +38,14 @@ def test_agent_separates_cells_by_tabs(capsys: pytest.CaptureFixture[str]) -> No
     lines = [line.split("\t") for line in printed(capsys).splitlines()]
     assert lines[0] == ["name", "count", "share", "note"]
     assert lines[1] == ["a", "1234", "0.5", "-"]
+
+
+def test_a_range_is_two_rounded_numbers_to_people_and_a_list_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = [{"order": "all", "usd_range": Range(0.04716, 0.1043)}]
+    Output("human").table(rows, id_key="order")
+    assert "0.0472 to 0.104" in capsys.readouterr().out
+    Output("json").table(rows, id_key="order")
+    assert json.loads(capsys.readouterr().out)[0]["usd_range"] == [0.04716, 0.1043]
 
 
 def test_human_tables_align_numbers_to_the_right(capsys: pytest.CaptureFixture[str]) -> None:

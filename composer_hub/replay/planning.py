@@ -19,7 +19,7 @@ from typing import Any
 
 from composer_hub import exits
 from composer_hub.money import NANO, show_usd, to_usd
-from composer_hub.output import plural
+from composer_hub.output import Range, plural
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.same_effect import BOTH_ORDERS, question
 from composer_hub.records import Step, Trace
@@ -142,9 +142,9 @@ class OrderPlan:
         return {
             "order": self.order,
             "expected_usd": to_usd(round(self.cost)) if self.is_known else None,
-            "usd_range": [to_usd(round(value)) for value in self.cost_range],
+            "usd_range": Range(*(to_usd(round(value)) for value in self.cost_range)),
             "expected_pairs": round(self.pairs, 1) if self.is_known else None,
-            "pairs_range": [round(value, 1) for value in self.pairs_range],
+            "pairs_range": Range(*(round(value, 1) for value in self.pairs_range)),
             "usd_per_pair": self.cost / self.pairs / NANO if self.is_known and self.pairs else None,
             "pairs_under_cap": round(self.pairs * share, 1) if self.is_known else None,
         }

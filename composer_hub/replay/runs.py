@@ -123,7 +123,10 @@ def run(
     options, folder = options or ReplayOptions(), Path(folder)
     if options.max_usd_per_pair is not None and options.order != AUTO:
         raise exits.UsageError(f"--max-usd-per-pair belongs to --order auto, not to {options.order}: leave one out.")
-    with _opened(traces, teachers, folder, options, max_usd, change_cap, buy_again, environ, on_note) as begun:
+    with _opened(
+        traces, teachers, folder, options, max_usd=max_usd, change_cap=change_cap, buy_again=buy_again,
+        environ=environ, on_note=on_note,
+    ) as begun:  # fmt: skip
         before, planned, ledger = begun
         for note in (*planned.panel_notes(), order_note(planned)):
             on_note(note)
@@ -172,7 +175,10 @@ def pilot(
     A run in the same folder takes these answers and does not buy them again. `num_steps` counts in a new folder only.
     """
     options, folder = options or ReplayOptions(), Path(folder)
-    with _opened(traces, teachers, folder, options, max_usd, change_cap, buy_again, environ, on_note) as begun:
+    with _opened(
+        traces, teachers, folder, options, max_usd=max_usd, change_cap=change_cap, buy_again=buy_again,
+        environ=environ, on_note=on_note,
+    ) as begun:  # fmt: skip
         before, planned, ledger = begun
         num_steps = before.pilot if before and before.pilot else num_steps
         where = places(planned.askable, num_steps)
@@ -202,6 +208,7 @@ def _opened(
     teachers: Sequence[Teacher],
     folder: Path,
     options: ReplayOptions,
+    *,
     max_usd: float,
     change_cap: bool,
     buy_again: bool,
@@ -257,12 +264,12 @@ def _check_settings(before: Poll, teachers: Sequence[Teacher], ledger: Ledger) -
         if old is None or not row or not row["settled"] or old.model != teacher.model or not old.max_tokens:
             continue
         changes = [
-            f"{name} {before} to {after}"
-            for name, before, after in (
+            f"{name} {paid_for} to {asked}"
+            for name, paid_for, asked in (
                 ("max_tokens", old.max_tokens, teacher.max_tokens),
                 ("params", old.params, dict(teacher.params)),
             )
-            if before != after
+            if paid_for != asked
         ]
         if changes:
             raise exits.UsageError(
@@ -281,16 +288,16 @@ def _save_poll(
 ) -> None:  # fmt: skip
     options = planned.options
     Poll(
-        options.order,
-        tuple(teacher.name for teacher in planned.panel),
-        options.agreement,
-        options.audit,
-        options.repeat,
-        tuple(_panel_teacher(teacher) for teacher in planned.panel),
-        counts or (before.counts if before else None),
-        pilot or (before.pilot if before else 0),
-        limit / NANO if limit is not None and limit < math.inf else options.max_usd_per_pair,
-        _panel_teacher(options.judge) if options.judge else None,
+        order=options.order,
+        teachers=tuple(teacher.name for teacher in planned.panel),
+        policy=options.agreement,
+        audit=options.audit,
+        repeat=options.repeat,
+        panel=tuple(_panel_teacher(teacher) for teacher in planned.panel),
+        counts=counts or (before.counts if before else None),
+        pilot=pilot or (before.pilot if before else 0),
+        max_usd_per_pair=limit / NANO if limit is not None and limit < math.inf else options.max_usd_per_pair,
+        judge=_panel_teacher(options.judge) if options.judge else None,
     ).write(folder)
 
 
@@ -298,34 +305,34 @@ def _panel_teacher(teacher: Teacher) -> PanelTeacher:
     rates = teacher.price.rates
     host = urlsplit(teacher.base_url).hostname or ""
     return PanelTeacher(
-        teacher.name,
-        teacher.model,
-        teacher.family,
-        f"{host} ({teacher.server})" if teacher.server else host,
-        teacher.terms,
-        teacher.is_loopback,
-        rates.input / 1e6,
-        rates.cached / 1e6 if teacher.price.caches else None,
-        rates.output / 1e6,
-        teacher.price.stamp,
-        teacher.identity,
-        teacher.max_tokens,
-        dict(teacher.params),
+        name=teacher.name,
+        model=teacher.model,
+        family=teacher.family,
+        served_from=f"{host} ({teacher.server})" if teacher.server else host,
+        terms=teacher.terms,
+        is_loopback=teacher.is_loopback,
+        input_usd=rates.input / 1e6,
+        cached_usd=rates.cached / 1e6 if teacher.price.caches else None,
+        output_usd=rates.output / 1e6,
+        price_stamp=teacher.price.stamp,
+        identity=teacher.identity,
+        max_tokens=teacher.max_tokens,
+        params=dict(teacher.params),
     )
 
 
 def _counts(tally: AuditTally, num_traces: int, num_steps: int) -> PollCounts:
     low, high = tally.recall_interval or (None, None)
     return PollCounts(
-        num_traces,
-        num_steps,
-        tally.num_steps - tally.num_unfinished,
-        tally.num_stopped_early,
-        tally.num_audited,
-        tally.num_missed,
-        tally.recall,
-        low,
-        high,
+        num_traces=num_traces,
+        num_steps=num_steps,
+        num_answered=tally.num_steps - tally.num_unfinished,
+        num_stopped_early=tally.num_stopped_early,
+        num_audited=tally.num_audited,
+        num_missed=tally.num_missed,
+        recall=tally.recall,
+        recall_low=low,
+        recall_high=high,
     )
 
 
