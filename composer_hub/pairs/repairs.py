@@ -74,14 +74,14 @@ def _repaired(trace: Trace, position: int, step: Step, actions: Actions) -> tupl
     if found is None or right is None or not any(right in trace.messages[one.action].tool_calls for one in trace.steps):
         return None, "no_proof"
     before = [trace.messages[at] for start, stop in step.prompt for at in range(start, stop)]
-    if not _keeps_errand(found, failed, right, before):
-        return None, "another_errand"
+    if not _keeps_purpose(found, failed, right, before):
+        return None, "another_purpose"
     if not _could_be_known(failed, right, before):
         return None, "learned_later"
     return replace(student, content="", tool_calls=(replace(right, call_id=failed.call_id),)), ""
 
 
-def _keeps_errand(found: Correction, failed: ToolCall, right: ToolCall, before: Sequence[Message]) -> bool:
+def _keeps_purpose(found: Correction, failed: ToolCall, right: ToolCall, before: Sequence[Message]) -> bool:
     """Return whether the later call does what the failed one was for: nothing but the mistake is gone."""
     if found.what == "read":
         # A file that was read before has changed since, and not by the student: not its fault.

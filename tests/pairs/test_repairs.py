@@ -26,7 +26,7 @@ def test_the_call_that_worked_is_chosen_over_the_one_that_failed(made: list[tupl
     assert found is not None
     pairs, drops = repairs(trace)
     if not pairs:  # a listing shows the path; or the path was learned later, or the later call does less
-        assert set(drops) <= ({"learned_later", "another_errand"} if found.call else {"no_proof"})
+        assert set(drops) <= ({"learned_later", "another_purpose"} if found.call else {"no_proof"})
         return
     (pair,) = pairs
     (chosen,), (rejected,) = pair.chosen[0].tool_calls, pair.rejected[0].tool_calls
@@ -44,7 +44,7 @@ def test_most_proofs_of_hints_give_a_pair() -> None:
 
 LEFT = {
     "learned_later": [wrong_file("/repo/src/core/parser.py"), ("Read", {"file_path": "/repo/lib/parser.py"}, "x")],
-    "another_errand": [
+    "another_purpose": [
         shell("cargo test one two && cargo fmt", "Exit code 1\nerror: unexpected argument 'two' found\n\nUsage: x"),
         shell("cargo test one"),
     ],
@@ -59,7 +59,7 @@ def test_a_later_call_that_does_less_or_knows_more_gives_no_pair(reason: str) ->
 
 def test_a_file_that_changed_after_it_was_read_is_no_fault_of_the_students() -> None:
     pairs, drops = repairs(trace_of(READ, NOT_READ, READ, EDITED))
-    assert (pairs, dict(drops)) == ([], {"another_errand": 1})
+    assert (pairs, dict(drops)) == ([], {"another_purpose": 1})
     assert len(repairs(trace_of(NOT_READ, READ, EDITED))[0]) == 1
 
 
