@@ -182,7 +182,7 @@ def _inside(value: Any, shown: Any) -> Iterator[tuple[int, str, Any]]:
     if isinstance(value, ResultField):
         yield from (
             ((value.call, name, one) for name, one in shown.items())
-            if isinstance(shown, Mapping) and not (value.name)
+            if isinstance(shown, Mapping) and not value.name
             else [(value.call, value.name, shown)]
         )
     elif isinstance(value, Mapping) and isinstance(shown, Mapping):

@@ -25,9 +25,9 @@ def status(repo: str, origin: str, out: Output) -> None:
     found = read_status(destination(origin), repo)
     out.table(found.rows(), id_key="round", empty="No round is closed.")
     rules, after = found.rules, len(found.closed)
-    scores = found.scores()
+    scores = found.mean_scores()
     if 0 in scores:
-        out.text("Held-out scores: " + ", ".join(f"{sum(v) / len(v):.3f} after {n}" for n, v in sorted(scores.items())))
+        out.text("Held-out scores: " + ", ".join(f"{score:.3f} after {number}" for number, score in scores.items()))
     progress = "All rounds are closed." if found.is_finished else (
         f"Round {after} of {rules['num_rounds']} is open: {len(found.delivered)} of {rules['num_workers']} deltas "
         f"({', '.join(found.delivered) or 'none'})."

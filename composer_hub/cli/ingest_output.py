@@ -96,6 +96,6 @@ def publish_raw(out: Output, ingested: stage.Ingested) -> int:
     repo = f"{ingested.repo}-sessions"
     if held_back:
         out.note(f"{plural(held_back, 'raw file')} with a denied trace did not go to {repo}.")
-    added = f"{count:,} raw sessions are in {repo} (private) now."
+    added = f"{plural(count, 'raw session')} {'is' if count == 1 else 'are'} in {repo} (private) now."
     out.note(added if count else f"{repo} holds every raw session already.")
     return count

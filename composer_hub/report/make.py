@@ -142,15 +142,19 @@ def default_folders(environment: Mapping[str, str], home: Path) -> list[Path]:
     return found
 
 
+def _day(options: Options) -> str:
+    return datetime.datetime.fromtimestamp(options.since, options.zone).date().isoformat()
+
+
 def _refuse_nothing(collection: Collection, named: list[Path], options: Options) -> None:
     if collection.sessions:
         return
     where = ", ".join(map(str, named[:4])) + (f" and {len(named) - 4} more" if len(named) > 4 else "")
     if not collection.num_files and not collection.report.num_problems:
-        since = " that changed since then" if options.since else ""
+        since = f" that changed since {_day(options)}" if options.since else ""
         raise exits.NothingToDo(f"There are no files{since} in {where}. Name a folder of sessions.")
     if options.since and collection.num_messages:
-        day = datetime.datetime.fromtimestamp(options.since, options.zone).date().isoformat()
+        day = _day(options)
         raise exits.NothingToDo(f"No message since {day} was found in {where}. Name an earlier day with --since.")
     why = "; ".join(str(problem) for problem in collection.report.problems[:3])
     raise exits.NothingToDo(

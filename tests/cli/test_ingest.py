@@ -185,6 +185,9 @@ def test_raw_sessions_go_up_once_also_when_the_rows_are_there_already(in_process
     again = in_process("ingest", sessions, "--repo", "me/raw", "--raw")
     assert again.returncode == exits.NOTHING_TO_DO
     assert "holds every raw session already" in again.stderr
+    file = min(sessions.iterdir())
+    file.write_bytes(file.read_bytes() + b"\n")
+    assert "1 raw session is in" in in_process("ingest", sessions, "--repo", "me/raw", "--raw").stderr
 
 
 @pytest.mark.parametrize(("words", "code", "sign"), [

@@ -601,6 +601,7 @@ def test_the_command_finds_the_folders_of_harnesses_and_writes_a_private_page(tm
     [
         ([], exits.NOTHING_TO_DO, "No sessions were found. Looked for the folders of Claude Code"),
         (["empty"], exits.NOTHING_TO_DO, "There are no files in"),
+        (["empty", "--since", "2026-01-02"], exits.NOTHING_TO_DO, "no files that changed since 2026-01-02 in"),
         (["other"], exits.NOTHING_TO_DO, "1 file looked at"),
         (["missing"], exits.USAGE, "There is no"),
         *((["other", "--since", since], exits.USAGE, "is no date") for since in (

@@ -124,7 +124,7 @@ class _File:
     # ---- lines
 
     def take(self, number: int, record: dict[str, Any]) -> None:
-        """File one record away."""
+        """Add one record of the file."""
         kind = text_at(record, "type")
         if session := text_at(record, "sessionId"):
             self.session_ids[session] = self.session_ids.get(session, 0) + 1
@@ -267,7 +267,7 @@ class _File:
     # ---- trees
 
     def sessions(self) -> Iterator[Session]:
-        """Yield the main session, then one session an inline subagent."""
+        """Yield the main session, then one session per inline subagent."""
         self._withdraw()
         self._cuts()
         self._cut_off()

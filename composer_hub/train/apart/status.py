@@ -51,9 +51,13 @@ class Status:
         found[len(self.closed)] = [float(one["score"]) for one in self.results.values() if "score" in one]
         return {number: values for number, values in found.items() if values}
 
+    def mean_scores(self) -> dict[int, float]:
+        """Return the mean of the workers' scores, by the number of rounds."""
+        return {number: statistics.fmean(values) for number, values in sorted(self.scores().items())}
+
     def rows(self) -> list[dict[str, Any]]:
         """Return one row per closed round."""
-        scores = self.scores()
+        scores = self.mean_scores()
         return [
             {
                 "round": closed["round"],
@@ -62,7 +66,7 @@ class Status:
                 "missing": closed["missing"],
                 "bytes": sum(int(one["bytes"]) for one in closed["deltas"]),
                 "norm": statistics.fmean(one["norm"] for one in closed["deltas"]) if closed["deltas"] else None,
-                "score_after": statistics.fmean(scores[number]) if (number := closed["round"] + 1) in scores else None,
+                "score_after": scores.get(closed["round"] + 1),
             }
             for closed in self.closed
         ]

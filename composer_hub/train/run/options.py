@@ -51,7 +51,7 @@ class SourceOptions:
         None, "Terms to add to the loss, each pkg.module:function(tokenizer) that returns a Term."
     )
     error_finder: str | None = _option(
-        None, "What says that a call failed: pkg.module:function(tool, arguments, result), a reason or None."
+        None, "Function that returns why a call failed, or None: pkg.module:function(tool, arguments, result)."
     )
     traces: str | None = _option(None, "The student's own traces, for hints without rollouts: repo@revision.")
     trace_batch_size: int = _option(2, "Hinted steps of traces per micro-batch.")
