@@ -7,7 +7,6 @@ prompt does not count. The reference shows the table.
 from __future__ import annotations
 
 PREFIX_REASONS = {
-    "zorp_compacted": "Zorp: only the summary remains",
     "missing_parent": "the walk has a gap",
     "orphan_result": "a result was left out because its call is not in the prompt",
     "missing_result": "a call has no result, as after an interruption",
