@@ -63,7 +63,7 @@ def main() -> None:
     margin = commands.add_parser("margin")
     margin.add_argument("paths", nargs="+")
     margin.add_argument("model", help="A local folder or a model of the Hub.")
-    margin.add_argument("--writers", default="hindsight,quoted", help="In order; the first that speaks is measured.")
+    margin.add_argument("--writers", default="hindsight,quoted", help="In order; the first hint is measured.")
     margin.add_argument("--sites", type=int, default=60)
     margin.add_argument("--seed", type=int, default=1)
     margin.add_argument("--out", type=Path, help="A file for one line of JSON per site.")
