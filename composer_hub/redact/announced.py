@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 
 from composer_hub.redact.data import words
-from composer_hub.redact.judge import is_dummy, is_uuid, looks_random
-from composer_hub.redact.match import PLACEHOLDER, Span
+from composer_hub.redact.judge import is_uuid, looks_random
+from composer_hub.redact.match import Span
 from composer_hub.redact.needles import trie
 from composer_hub.redact.settings import CODE, PASSWORD, is_setting_secret
 
@@ -125,7 +125,7 @@ def announced_secrets(text: str) -> Iterator[Span]:
     yield from numeric_codes(text, lowered, _TOLD_CODE_NOUN, MAX_TOLD)
     if any(word in lowered for word in ("licen", "product key", "activation", "recovery key")):
         for key in _LICENSE.finditer(text):
-            if any(c.isdigit() for c in key[0]) and any(c.isalpha() for c in key[0]) and not is_dummy(key[0]):
+            if any(c.isdigit() for c in key[0]) and any(c.isalpha() for c in key[0]):
                 yield Span(*key.span(), "SECRET", "announced")
 
 
@@ -184,7 +184,7 @@ def _is_told(value: str, *, is_quoted: bool = False) -> bool:
         return False
     if " " in value:
         return not _PROSE.search(value)
-    if PLACEHOLDER.search(value) or (value.isupper() and "_" in value):
+    if value.isupper() and "_" in value:
         return False
     parts = re.split(r"[-_.]", value)
     if is_quoted and len(parts) == 2 and all(part.istitle() for part in parts):

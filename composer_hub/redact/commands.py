@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from composer_hub.redact.data import lines, words
 from composer_hub.redact.judge import is_argument, looks_like_password, looks_random
-from composer_hub.redact.match import Span, Subject, is_accepted, matches, places
+from composer_hub.redact.match import MAX_JUDGED, Span, Subject, matches, places
 from composer_hub.redact.settings import is_chosen_word, is_vocabulary
 
 MAX_COMMAND = 800
@@ -108,7 +108,7 @@ def _arguments(text: str, begin: int, command: str, patterns: list[re.Pattern[st
         accept = looks_random if "cookie" in pattern.groupindex else _is_given
         for match in pattern.finditer(text, begin, end):
             group = "bare" if match["quoted"] is None else "quoted"
-            if is_accepted(match[group], accept):
+            if accept(match[group][:MAX_JUDGED]):
                 yield Span(*match.span(group), "SECRET", f"command:{command}")
 
 
@@ -123,5 +123,6 @@ def _line_end(text: str, begin: int) -> int:
 def _printed(text: str, end: int, command: str) -> Iterator[Span]:
     condition = _CONDITIONS.get(command.partition(" ")[0])
     match = _PRINTED.match(text, end) if not condition or condition.match(text, end) else None
-    if match and is_accepted(match["v"], lambda value: looks_random(value) or looks_like_password(value)):
+    value = match["v"][:MAX_JUDGED] if match else ""
+    if match and (looks_random(value) or looks_like_password(value)):
         yield Span(*match.span("v"), "SECRET", f"printed:{command.strip()}")

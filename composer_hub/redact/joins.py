@@ -18,7 +18,6 @@ from composer_hub.redact.data import words
 from composer_hub.redact.finders import find
 from composer_hub.redact.judge import (
     is_argument,
-    is_dummy,
     is_hex,
     is_private,
     is_secret,
@@ -266,8 +265,7 @@ def _told_strings(value: Any) -> Iterator[str]:
 def _is_printed(value: str) -> bool:
     """Return whether a value is random rather than one of the words, names and paths that commands print."""
     if (
-        PLACEHOLDER.search(value)
-        or len(value) > 512
+        len(value) > 512
         or value.isdigit()
         or "://" in value
         or "\t" in value
@@ -288,7 +286,6 @@ def _is_given(value: str) -> bool:
         and value[-1:] != ","
         and '":' not in value
         and "---" not in value
-        and not PLACEHOLDER.search(value)
         and is_secret(value[:MAX_JUDGED], "password", "quoted")
     )
 
@@ -362,7 +359,7 @@ def _answered(question: str, answer: str) -> Iterator[Join]:
 def _bare_token(mentioned: str, message: str) -> Iterator[Join]:
     """Yield a message that is nothing but a token, or the password that the person spoke of in the message before."""
     bare = message.strip().strip("`\"'")
-    if not 8 <= len(bare) <= 200 or PLACEHOLDER.search(bare) or any(c.isspace() for c in bare) or is_uuid(bare):
+    if not 8 <= len(bare) <= 200 or any(c.isspace() for c in bare) or is_uuid(bare):
         return
     random = (
         bool(_BARE_TOKEN.fullmatch(bare)) and looks_random(bare) and not (is_hex(bare) and len(bare) in (_COMMIT, 64))
@@ -385,7 +382,7 @@ def _typed(before: str, call: ToolCall) -> Iterator[Join]:
     for key, typed in call.arguments.items() if prompt else ():
         if key in _TYPED and isinstance(typed, str):
             value = typed.strip().removesuffix("\\n")
-            if 4 <= len(value) <= 200 and " " not in value and is_argument(value) and not is_dummy(value):
+            if 4 <= len(value) <= 200 and " " not in value and is_argument(value):
                 yield Join(typed, value, "SECRET", "typed")
 
 

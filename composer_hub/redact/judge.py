@@ -167,8 +167,8 @@ def what_is(value: str) -> str:
 
 
 def is_ordinary(value: str) -> bool:
-    """Return whether the value is a path, an address, a version, code: anything that its notation shows."""
-    return bool(what_is(value))
+    """Return whether a value cannot be a secret under any name: a dummy, a trivial word, or what its notation shows."""
+    return is_dummy(value) or _is_plain(value)
 
 
 def is_private(value: str) -> bool:
@@ -179,7 +179,13 @@ def is_private(value: str) -> bool:
     """
     if _NUMBER.fullmatch(value):
         return True
-    return not is_ordinary(value[:MAX_JUDGED]) and (len(value) >= MIN_SALT or not is_dummy(value))
+    return not _is_plain(value) and (len(value) >= MIN_SALT or not is_dummy(value))
+
+
+def _is_plain(value: str) -> bool:
+    return (
+        value.lower() in TRIVIAL or bool(PLACEHOLDER.search(value)) or bool(what_is(value[:MAX_JUDGED].strip("'\"`")))
+    )
 
 
 @functools.lru_cache(maxsize=8192)
@@ -189,11 +195,9 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     `strength` is the promise of the name: password, token or key. `written` is quoted, env (an environment line or a
     flag), bare (code, YAML) or prose.
     """
-    if len(value) >= MIN_SALT and _is_salt(value, written) and not PLACEHOLDER.search(value):
+    if len(value) >= MIN_SALT and _is_salt(value, written):
         return True
-    if len(value) < 6 or value.lower() in TRIVIAL or is_dummy(value) or PLACEHOLDER.search(value):
-        return False
-    if _LOOKED_UP.match(value) or is_ordinary(value.strip("'\"`")) or _CALL.search(value):
+    if len(value) < 6 or _LOOKED_UP.match(value) or _CALL.search(value) or is_ordinary(value):
         return False
     if _is_salt(value, written):
         return True
@@ -286,8 +290,6 @@ def _is_password(value: str) -> bool:
             and (plain or (named and len(parts) <= 8))
             and not {"your", "must", "with", "password"} & set(parts)
         )
-    if value.isdigit():
-        return len(value) >= 6
     if value.isalpha():
         return len(value) >= 8 and (surprise(value) >= MIN_SURPRISE or switches(value) >= 0.4)
     if IDENTIFIER.fullmatch(value) and not any(c.isdigit() for c in value):
@@ -309,10 +311,10 @@ _NO_PASSWORD = re.compile(
 
 def looks_like_password(value: str) -> bool:
     """Return whether a value is a password, not a word, name, version or path in a sentence or call."""
-    if _NO_PASSWORD.search(value) or is_ordinary(value) or PLACEHOLDER.search(value):
+    if _NO_PASSWORD.search(value) or is_ordinary(value):
         return False
     made = any(c.isdigit() or c in "!@#$%^&*?+" for c in value)
-    if len(value) < 6 or num_classes(value) < 3 or not made or is_dummy(value):
+    if len(value) < 6 or num_classes(value) < 3 or not made:
         # A digest has forty characters or more.
         random = looks_random(value) and value.isalnum() and not value.isdigit()
         return random and not (is_hex(value) and len(value) > 32)
@@ -365,9 +367,9 @@ def is_all_random(text: str) -> bool:
 
 def is_argument(value: str) -> bool:
     """Return whether a command's argument is a secret rather than a variable, a path, a flag or a word."""
-    if value.startswith(("$", "<", "-", "/", "{", "@", "%", "./", "~", "*")) or value.lower() in TRIVIAL:
+    if value.startswith(("$", "<", "-", "/", "{", "@", "%", "./", "~", "*")) or is_dummy(value):
         return False
-    return not is_dummy(value) and not (value.isalpha() and value.islower() and len(value) < 12)
+    return not (value.isalpha() and value.islower() and len(value) < 12)
 
 
 _PORT = re.compile(r"\d{2,5}/")
@@ -377,7 +379,7 @@ def is_url_password(value: str) -> bool:
     """Return whether a value in a URL or a connection string is a password rather than a variable."""
     if value.startswith(("$", "{", "%", "<", "*")) or is_dummy(value) or "://" in value or _PORT.match(value):
         return False
-    return value.lower() not in TRIVIAL and value.lower() not in ("pass", "pwd", "passwd")
+    return value.lower() not in ("pass", "pwd", "passwd")
 
 
 def is_query_value(value: str) -> bool:

@@ -432,10 +432,8 @@ def is_vetoed(value: str, label: str) -> bool:
         len(value) < MIN_CHARS
         or bool(_ORDINARY.fullmatch(value))
         or (label == "SECRET" and value.isalpha() and len(value) <= _SHORT_WORD)
-        or is_dummy(value)
         or is_ordinary(value)
         or is_uuid(value)
         or (is_hex(value) and len(value) == 64)
         or bool(EXPRESSION.search(value))
-        or bool(PLACEHOLDER.search(value))
     )

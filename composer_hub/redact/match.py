@@ -58,9 +58,9 @@ def places(text: str, word: str) -> Iterator[int]:
 
 
 def matches(text: str, pattern: re.Pattern[str], rule: str, accept: Callable[[str], bool]) -> Iterator[Span]:
-    """Yield the values `v` of a pattern that are accepted and hold no placeholder."""
+    """Yield the values `v` of a pattern whose beginnings are accepted."""
     for match in pattern.finditer(text):
-        if is_accepted(match["v"], accept):
+        if accept(match["v"][:MAX_JUDGED]):
             yield Span(*match.span("v"), "SECRET", rule)
 
 
@@ -72,13 +72,8 @@ def matches_at(
     for at in places(searched, word):
         if at >= after and (match := pattern.match(text, at)):
             after = match.end()
-            if is_accepted(match["v"], accept):
+            if accept(match["v"][:MAX_JUDGED]):
                 yield Span(*match.span("v"), "SECRET", rule)
-
-
-def is_accepted(value: str, accept: Callable[[str], bool]) -> bool:
-    """Return whether a value holds no placeholder and its beginning is accepted."""
-    return not PLACEHOLDER.search(value) and accept(value[:MAX_JUDGED])
 
 
 def line_before(text: str, at: int, reach: int = 60) -> str:

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterator, Set
 
 from composer_hub.redact.data import words
 from composer_hub.redact.judge import (
-    TRIVIAL,
     is_basic,
     is_cookie,
     is_dummy,
@@ -28,10 +27,8 @@ from composer_hub.redact.judge import (
 )
 from composer_hub.redact.match import (
     MAX_JUDGED,
-    PLACEHOLDER,
     Span,
     Subject,
-    is_accepted,
     line_before,
     matches,
     matches_at,
@@ -115,10 +112,6 @@ def _is_commented(value: str) -> bool:
     )
 
 
-def _is_sql_password(value: str) -> bool:
-    return not is_dummy(value) and value.lower() not in TRIVIAL
-
-
 def _is_pgpass(value: str) -> bool:
     return not is_dummy(value) and num_classes(value) >= 2
 
@@ -199,7 +192,7 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
     if "=" in text:
         yield from _behind(text, _QUERY, _QUERY_NAME, "query", is_query_value)
     if "identified" in triggers or "passw" in triggers:
-        yield from matches(text, _SQL, "sql", _is_sql_password)
+        yield from matches(text, _SQL, "sql", lambda value: not is_dummy(value))
     if "chpasswd" in triggers and (at := text.find("chpasswd:")) >= 0:
         yield from matches(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
     if text.count(":") >= 4:
@@ -225,7 +218,7 @@ def _behind(
     """Yield the values after a head; the pattern begins with a sign that is quick to find."""
     for match in pattern.finditer(text):
         begin = match.start()
-        if is_accepted(match["v"], accept) and head.search(text[max(0, begin - 100) : begin]):
+        if accept(match["v"][:MAX_JUDGED]) and head.search(text[max(0, begin - 100) : begin]):
             yield Span(*match.span("v"), "SECRET", rule)
 
 
@@ -253,4 +246,4 @@ def _is_password(value: str, name: str) -> bool:
         return False
     if value.startswith("0x"):
         return name == "wallet" and len(value) == 66 and looks_random(value)
-    return looks_like_password(value) and not PLACEHOLDER.search(value) and not is_uuid(value)
+    return looks_like_password(value) and not is_uuid(value)

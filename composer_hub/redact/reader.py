@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 from composer_hub import exits
 from composer_hub.records import Trace
-from composer_hub.redact.judge import is_dummy, is_ordinary
+from composer_hub.redact.judge import is_ordinary
 from composer_hub.redact.match import PLACEHOLDER
 from composer_hub.redact.trace import map_named
 
@@ -117,7 +117,7 @@ class Reader:
             value = text[start:end].strip()
             ours = self._table[label]
             is_whole = len(value) >= MIN_CHARS and "\n" not in value and not PLACEHOLDER.search(value)
-            if ours != KEPT and is_whole and not (ours == "SECRET" and (is_dummy(value) or is_ordinary(value))):
+            if ours != KEPT and is_whole and not (ours == "SECRET" and is_ordinary(value)):
                 yield ours, value
 
 

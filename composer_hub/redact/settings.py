@@ -22,7 +22,7 @@ from composer_hub.redact.judge import (
     looks_random,
     reads_as_words,
 )
-from composer_hub.redact.match import PLACEHOLDER, Span, Subject, fold, places
+from composer_hub.redact.match import Span, Subject, fold, places
 
 PASSWORD, TOKEN, KEY, CODE, LICENSE = "password", "token", "key", "code", "license"
 
@@ -208,16 +208,16 @@ def kind_of(name: str) -> str:
 
 def is_setting_secret(value: str, kind: str, notation: str) -> bool:
     """Judge a value by what its name promises and how both are written."""
-    if PLACEHOLDER.search(value) or not 3 <= len(value) <= 200:
+    if not 3 <= len(value) <= 200:
         return False
     if kind == CODE:
         return bool(_CODE_VALUE.fullmatch(value)) and not _ROUND.fullmatch(value.replace(" ", "").replace("-", ""))
     if kind == LICENSE:
         return bool(_LICENSE_KEY.fullmatch(value)) and not is_dummy(value)
-    if is_dummy(value) or value.lower() in _VOCABULARY or _REFERENCE.match(value) or _CALL.search(value):
-        return False
     if kind == PASSWORD and value.isdigit():
-        return "line" in notation and 5 <= len(value) <= 10 and not _ROUND.fullmatch(value)
+        return "line" in notation and 5 <= len(value) <= 10 and not _ROUND.fullmatch(value) and not is_dummy(value)
+    if value.lower() in _VOCABULARY or _REFERENCE.match(value) or _CALL.search(value):
+        return False
     if _FILE.fullmatch(value) or _UNIT.fullmatch(value) or is_ordinary(value):
         return False
     if notation.endswith("code"):

@@ -11,8 +11,8 @@ from collections.abc import Iterator
 
 from composer_hub.redact.data import words
 from composer_hub.redact.fields import beside, fields_of, key_places, personal_value
-from composer_hub.redact.judge import is_ordinary, is_secret, looks_random
-from composer_hub.redact.match import MAX_JUDGED, PLACEHOLDER, Span, Subject
+from composer_hub.redact.judge import is_secret, looks_random, what_is
+from composer_hub.redact.match import MAX_JUDGED, Span, Subject
 from composer_hub.redact.names import promise_of
 from composer_hub.redact.settings import kind_of
 
@@ -123,7 +123,7 @@ def _aligned(text: str, begin: int, at: int) -> tuple[list[Span], int]:
         for (name, start), cell in zip(heads, cells, strict=True):
             value = cell.strip()
             label, rule = personal_value(name, value)
-            if label and not PLACEHOLDER.search(value):
+            if label:
                 spans.append(Span(begin + start, begin + start + len(value), label, rule))
         if at < 0:
             break
@@ -199,7 +199,7 @@ def _row(line: str, at: int, heads: list[str], delimiter: str) -> Iterator[Span]
             label, rule = "SECRET", f"column:{stem}"
         elif not label and value in neighbors:
             label, rule = neighbors[value], "column"
-        if label and not PLACEHOLDER.search(value):
+        if label:
             yield Span(at + start, at + start + len(value), label, rule)
 
 
@@ -269,7 +269,7 @@ def _is_plain(name: str, value: str) -> bool:
         decoded = base64.b64decode(value, validate=True).decode().strip()
     except ValueError:
         decoded = value
-    return is_ordinary(decoded) or (decoded.isalpha() and not looks_random(decoded)) or decoded.isdigit()
+    return bool(what_is(decoded)) or (decoded.isalpha() and not looks_random(decoded)) or decoded.isdigit()
 
 
 def _document_start(text: str, at: int) -> int:

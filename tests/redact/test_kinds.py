@@ -130,3 +130,32 @@ def test_a_session_loses_its_secrets_and_nothing_else(command: str, output: str,
         placeholder = redactor.placeholder("SECRET", secret)
         expected = map_strings(expected, lambda text, old=secret, new=placeholder: text.replace(old, new))
     assert redactor.trace(trace).messages == expected.messages
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("PASSWORD=changeme,password=Xk29fjQ2mvR7\n", "Xk29fjQ2mvR7"),
+        ("Cookie: user=test-user@example.com&sig=Kq93xVm2tQp7zLW40sTgRb81YcN", "Kq93xVm2tQp7zLW40sTgRb81YcN"),
+        (
+            "kind: Secret\nstringData:\n  dsn: Server=db.example.com;User=svc;Pin=Kq9xVm2tQp7z;Timeout=3\n",
+            "Kq9xVm2tQp7z",
+        ),
+        ('SECRET_KEY = "q%8$<aV)z7!R(mK3&x*0Tg^W@p5#sLd=Y2{bN+eH9?cF1~uJ6"', "cF1~uJ6"),
+        ("The door pin is 121212.", "121212"),
+    ],
+)
+def test_what_marks_a_dummy_uncovers_no_secret_beside_it(text: str, value: str) -> None:
+    assert value not in Redactor(b"salt").text(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "kind: Secret\nstringData:\n  POSTGRES_PASSWORD: postgres\n",
+        "enable password 0 postgres\nhostname core\n",
+        "POSTGRES_PASSWORD=postgres\nDATABASE_URL=postgres://root:postgres@db/app\n",
+    ],
+)
+def test_a_trivial_word_is_no_secret_in_any_place(text: str) -> None:
+    assert Redactor(b"salt").text(text) == text
