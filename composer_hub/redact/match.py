@@ -46,7 +46,7 @@ Finder = Callable[[Subject], Iterator[Span]]
 @functools.lru_cache(maxsize=2)
 def long_words(text: str) -> frozenset[str]:
     """Return the words that are long enough for a token; several finders ask for those of one text."""
-    return frozenset([word for word in set(text.split()) if len(word) >= MIN_TOKEN])
+    return frozenset([word for word in text.split() if len(word) >= MIN_TOKEN])
 
 
 def places(text: str, word: str) -> Iterator[int]:

@@ -35,6 +35,7 @@ STEMS = tuple(
     _stem(written, strength) for strength in ("password", "token", "key") for written in words(f"names of {strength}s")
 )
 NAME_TRIGGERS = tuple({stem.trigger for stem in STEMS})
+_ANY_STEM = re.compile(trie(stem.word for stem in STEMS))
 
 _PASSWORD_NOUNS = frozenset(words("nouns for secrets")) - frozenset(words("nouns for tokens"))
 _MAY_PROMISE = re.compile(trie({*NAME_TRIGGERS, *(noun[:4] for noun in words("nouns for secrets"))}))
@@ -83,7 +84,7 @@ def promise_of(name: str) -> tuple[str, str]:
     """Return how much a name promises (`password`, `token`, `key`, or nothing) and the stem that promises it."""
     closed = name + "="
     lowered = closed.lower()
-    for stem in STEMS:
+    for stem in STEMS if _ANY_STEM.search(lowered) else ():
         at = lowered.find(stem.word)
         if at >= 0 and is_whole(closed, at, stem):
             after = closed[at + len(stem.word) :]

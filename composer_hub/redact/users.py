@@ -40,8 +40,9 @@ _PRINTED_USER = re.compile(
 _DOMAIN_USER = re.compile(r"\\{1,4}(?P<v>[a-z][a-z0-9]*(?:[._-][a-z0-9]+)?)(?![\w\\/.(*?|-])")
 """`CORP\\dvlasova`: a user of a domain, whose name is before it."""
 _DOMAIN = re.compile(r"(?<![\w\\/.:-])(?!HK[A-Z]{2}|NT |BUILTIN|[A-Z]:)[A-Z][A-Z0-9-]{1,14}\Z")
-_DOTTED = re.compile(r"[a-z]{2,20}\.[a-z]{2,24}(?:-[a-z]{2,20})?")
-_SIGNS = re.compile(r"[/\\:=@\"'`,;()\[\]<>{}]+")
+_SIGNS = r"/\\:=@\"'`,;()\[\]<>{}"
+_DOTTED = re.compile(rf"(?<![^{_SIGNS}])[a-z]{{2,20}}\.[a-z]{{2,24}}(?:-[a-z]{{2,20}})?(?=\.*(?:[{_SIGNS}]|\Z))")
+"""What is between the signs of a word, without the periods of a sentence."""
 _BEFORE_LOGIN = frozenset(
     (
         "-u",
@@ -226,8 +227,7 @@ def _dotted(text: str) -> Iterator[str]:
 def _dotted_in(word: str) -> tuple[str, ...]:
     if len(word) > 120 or "." not in word or "://" in word or "(" in word:
         return ()
-    parts = (part.rstrip(".") for part in _SIGNS.split(word))
-    return tuple(part for part in parts if _DOTTED.fullmatch(part) and is_person_login(part))
+    return tuple(filter(is_person_login, _DOTTED.findall(word)))
 
 
 _WITH_DOTTED = WordsWith(_dotted_in, lambda text: {word for word in text.split() if "." in word})
