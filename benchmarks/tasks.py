@@ -18,10 +18,10 @@ from typing import Any
 from composer_hub.environments.venvs import venv_for
 from composer_hub.tasks.baseline import measure
 from composer_hub.tasks.bench import Bench
-from composer_hub.tasks.deletion import Model
+from composer_hub.tasks.deletion import PackageModel
 from composer_hub.tasks.gates import check, recheck
 from composer_hub.tasks.language import PackageRefused
-from composer_hub.tasks.make import GENERATORS, Options, PackageReport, make
+from composer_hub.tasks.make import GENERATORS, PackageReport, TaskOptions, make
 from composer_hub.tasks.sources import open_package
 
 VALID = ("", "unfocused")  # right, if maybe not wanted because it breaks many tests
@@ -70,7 +70,7 @@ def whole_sets(options: argparse.Namespace) -> None:
 
     made = make(
         options.packages,
-        Options(max_per_kind=options.make, workers=options.workers, seed=options.seed),
+        TaskOptions(max_per_kind=options.make, workers=options.workers, seed=options.seed),
         on_package=show,
     )
     cpu = sum(report.cpu_s for report in made.reports) + time.process_time() - own
@@ -88,7 +88,7 @@ def one_package(
     venv = venv_for(["pytest", "coverage", *metadata.requirements, *metadata.test_requirements])
     bench = Bench(package, venv, folder / "bench", options.workers)
     baseline = measure(bench)
-    model = Model(package, baseline)
+    model = PackageModel(package, baseline)
     result: dict[str, Any] = {
         "package": name, "version": metadata.version, "tests": len(baseline.passing), "flaky": len(baseline.flaky),
         "slow": len(baseline.slow), "files_set_aside": dict(Counter(baseline.set_aside.values())),
@@ -101,7 +101,7 @@ def one_package(
         counts: Counter[str] = Counter()
         candidates = list(generator(model, random.Random(options.seed)))
         before, begun = bench.cpu_s, time.monotonic()
-        checked = check(bench, model, candidates[: options.candidates], Options().max_failing)
+        checked = check(bench, model, candidates[: options.candidates], TaskOptions().max_failing)
         counts["cpu_ms"], counts["wall_ms"] = (
             round(1000 * (bench.cpu_s - before)),
             round(1000 * (time.monotonic() - begun)),

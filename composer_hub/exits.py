@@ -41,7 +41,7 @@ class Stopped(ComposerError):
     exit_code = STOPPED
 
 
-class Interrupted(ComposerError):
+class Interrupted(Stopped):
     """A person ended the work; the same command continues it."""
 
     exit_code = INTERRUPTED

@@ -17,7 +17,8 @@ from composer_hub.pairs.repairs import repairs
 from composer_hub.pairs.report import Metric, report_rows
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.rows import PairOptions, split_of
-from composer_hub.pairs.verdicts import PairsDiff, Verdict, VerdictError, apply_verdicts, diff_pairs, read_verdicts
+from composer_hub.pairs.verdicts import PairsDiff, VerdictError, apply_verdicts, diff_pairs, read_verdicts
+from composer_hub.pairs.verdicts import PairVerdict as Verdict
 from composer_hub.pairs.votes import GivenVotes, RecordedVotes, Votes, VotesError
 
 __all__ = [

@@ -27,7 +27,7 @@ from composer_hub.pairs.tables import (
     splits_of,
     votes_table,
 )
-from composer_hub.pairs.verdicts import Verdict, apply_verdicts, read_verdicts
+from composer_hub.pairs.verdicts import PairVerdict, apply_verdicts, read_verdicts
 from composer_hub.records import MARKER, Pair
 
 if TYPE_CHECKING:
@@ -106,13 +106,13 @@ def draft(
     return Draft(tables, card, lineage, f"Pairs from {source.repo} {source.tag}" if source else "Pairs")
 
 
-def merged_verdicts(source: Version) -> tuple[list[Verdict], list[ReviewFile]]:
+def merged_verdicts(source: Version) -> tuple[list[PairVerdict], list[ReviewFile]]:
     """Return the verdicts on pairs that were merged into the dataset of a version, and the files that were refused."""
     return verdicts.merged_verdicts(source, read_verdicts)
 
 
 def reviewed_draft(
-    source: Version, verdicts: Iterable[Verdict], refused: Sequence[ReviewFile] = ()
+    source: Version, verdicts: Iterable[PairVerdict], refused: Sequence[ReviewFile] = ()
 ) -> tuple[Draft, Counter[str]]:
     """Return the next version of a pair set after review, and the number of verdicts by outcome."""
     kept, counts = apply_verdicts(source.records(Pair, "default"), verdicts)

@@ -15,7 +15,7 @@ from composer_hub.output import plural
 from composer_hub.pairs.dataset import next_card
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.tables import copied_tables, executed_table, metrics_of, pairs_table, splits_of
-from composer_hub.pairs.verdicts import Verdict, apply_verdicts
+from composer_hub.pairs.verdicts import PairVerdict, apply_verdicts
 from composer_hub.records import Execution, Pair, to_row
 
 REVIEWER = "tests"
@@ -53,7 +53,7 @@ def executed_draft(
     pairs = list(source.records(Pair, "default"))
     kept, changed = pairs, Counter[str]()
     if apply:
-        verdicts = [Verdict(one.pair_id, _REVIEWS[one.verdict], REVIEWER) for one in executions
+        verdicts = [PairVerdict(one.pair_id, _REVIEWS[one.verdict], REVIEWER) for one in executions
                     if one.verdict in _REVIEWS]  # fmt: skip
         kept, changed = apply_verdicts(pairs, verdicts)
     numbers, metrics = executed_numbers(executions), metrics_of(source)

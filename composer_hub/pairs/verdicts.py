@@ -26,7 +26,7 @@ KIND = "verdict"  # of a pair that a reviewer, or the tests, made another one
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class PairVerdict:
     """One reviewer's verdict on one pair."""
 
     pair_id: str
@@ -55,18 +55,18 @@ def _is_action(edited: Sequence[Message]) -> bool:
     )  # fmt: skip
 
 
-def read_verdicts(path: Path) -> Iterator[Verdict]:
+def read_verdicts(path: Path) -> Iterator[PairVerdict]:
     """Yield the verdicts of a JSONL file that are on pairs; reviewers also judge hints."""
     return hub_verdicts.read_verdicts(path, "pair", _verdict_of)
 
 
-def _verdict_of(row: Mapping[str, Any]) -> Verdict:
+def _verdict_of(row: Mapping[str, Any]) -> PairVerdict:
     edited = tuple(Message.from_chat(message) for message in row.get("edited_chosen") or ())
     note, created_at = (row.get(name) or "" for name in ("note", "created_at"))
-    return Verdict(row["pair_id"], row["verdict"], row["reviewer"], note, edited, created_at)
+    return PairVerdict(row["pair_id"], row["verdict"], row["reviewer"], note, edited, created_at)
 
 
-def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[Verdict]) -> tuple[list[Pair], Counter[str]]:
+def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[PairVerdict]) -> tuple[list[Pair], Counter[str]]:
     """Return the pairs after review, in their order, and the number of verdicts by outcome."""
     counts: Counter[str] = Counter()
     by_pair = hub_verdicts.latest(verdicts, lambda verdict: verdict.pair_id, counts)
@@ -81,7 +81,7 @@ def apply_verdicts(pairs: Iterable[Pair], verdicts: Iterable[Verdict]) -> tuple[
     return kept, +counts
 
 
-def _reviewed(pair: Pair, verdicts: Sequence[Verdict]) -> tuple[Pair | None, str]:
+def _reviewed(pair: Pair, verdicts: Sequence[PairVerdict]) -> tuple[Pair | None, str]:
     if not verdicts:
         return pair, ""
     first = verdicts[0]

@@ -37,12 +37,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Interrupted(exits.Stopped):
-    """The user stopped the run. Paid answers are kept."""
-
-    exit_code = exits.INTERRUPTED
-
-
 @dataclass(slots=True)
 class ReplayReport:
     """The figures of a run, filled in while it collects votes."""
@@ -178,7 +172,7 @@ def _signals(scheduler: Scheduler) -> Iterator[list[int]]:
 
 def _raise_if_stopped(scheduler: Scheduler, teachers: Sequence[Teacher], ledger: Ledger, pressed: bool) -> None:
     if pressed:
-        raise Interrupted(f"Stopped on request; {ledger.budget()}. The same command continues from here.")
+        raise exits.Interrupted(f"Stopped on request; {ledger.budget()}. The same command continues from here.")
     reasons = scheduler.progress.stopped
     stopped = [f"{teacher} {reasons[teacher.name]}." for teacher in teachers if teacher.name in reasons]
     if stopped:

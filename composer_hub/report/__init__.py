@@ -8,6 +8,7 @@ made = report.report(["~/.claude/projects"])
 made.write("report.html")
 """
 
-from composer_hub.report.make import Made, Options, report
+from composer_hub.report.make import Made, report
+from composer_hub.report.make import ReportOptions as Options
 
 __all__ = ["Made", "Options", "report"]

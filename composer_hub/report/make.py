@@ -33,7 +33,7 @@ HEAD = 4096  # bytes of a page that hold its mark
 
 
 @dataclass(frozen=True)
-class Options:
+class ReportOptions:
     """How to make a report. The fields are the options of `composer-hub report`."""
 
     since: float = 0.0  # seconds since 1970: leave out what is older
@@ -50,7 +50,7 @@ class Options:
 class Made:
     """A report that can be shown in several ways."""
 
-    def __init__(self, numbers: Numbers, options: Options, home: str, memory: Path | None = None) -> None:
+    def __init__(self, numbers: Numbers, options: ReportOptions, home: str, memory: Path | None = None) -> None:
         self.numbers, self.options, self.memory = numbers, options, memory
         self.now = options.now or time.time()
         self.snapshots = load(memory) if memory else []
@@ -101,7 +101,7 @@ class Made:
 
 def report(
     paths: Iterable[str | os.PathLike[str]],
-    options: Options = Options(),  # frozen
+    options: ReportOptions = ReportOptions(),  # frozen
     *,
     home: Path | None = None,
     on_file: Callable[[str, int], None] = lambda path, num_files: None,
@@ -142,11 +142,11 @@ def default_folders(environment: Mapping[str, str], home: Path) -> list[Path]:
     return found
 
 
-def _day(options: Options) -> str:
+def _day(options: ReportOptions) -> str:
     return datetime.datetime.fromtimestamp(options.since, options.zone).date().isoformat()
 
 
-def _refuse_nothing(collection: Collection, named: list[Path], options: Options) -> None:
+def _refuse_nothing(collection: Collection, named: list[Path], options: ReportOptions) -> None:
     if collection.sessions:
         return
     where = ", ".join(map(str, named[:4])) + (f" and {len(named) - 4} more" if len(named) > 4 else "")

@@ -23,7 +23,7 @@ from composer_hub.tasks import history
 from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import removed_lines
-from composer_hub.tasks.deletion import Candidate, Model
+from composer_hub.tasks.deletion import Candidate, PackageModel
 from composer_hub.tasks.gates import TEST_SECONDS, Checked, num_functions
 from composer_hub.tasks.history import Change, ChangedFile
 from composer_hub.tasks.language import Package, PackageRefused
@@ -53,7 +53,7 @@ def replays(
     max_failing: int = 100,
     suite_seconds: float = 10.0,
     hide_tests: bool = False,
-) -> Iterator[tuple[Bench, Model, Checked]]:
+) -> Iterator[tuple[Bench, PackageModel, Checked]]:
     """Yield the changes of a repository that make a task."""
     try:
         commits = history.commits(folder, revisions, max_commits)
@@ -128,7 +128,7 @@ def _package(folder: Path, change: Change, work: Path) -> Package:
 
 def _replayed(
     folder: Path, change: Change, bench: Bench, max_failing: int, suite_seconds: float, hide_tests: bool
-) -> tuple[Model, Checked]:
+) -> tuple[PackageModel, Checked]:
     package = bench.package
     code, others, tests = _sorted_out(change, package)
     num_lines = sum(one.num_lines for one in code)
@@ -145,7 +145,7 @@ def _replayed(
     solution = tuple(SourceEdit(one.path, after.get(one.path)) for one in code)
     changed_tests = [one.path for one in tests if one.path in package.tests]
     baseline, failing, passing = _measured(bench, start, solution, changed_tests, suite_seconds)
-    model = Model(package, _with_lines(baseline, package, solution, failing))
+    model = PackageModel(package, _with_lines(baseline, package, solution, failing))
     symbols, interface, private = _symbols(model, before, solution, failing)
     quotes = removed_lines(start, solution)
     notes = {
@@ -272,7 +272,7 @@ def _with_lines(baseline: Baseline, package: Package, solution: Sequence[SourceE
 
 
 def _symbols(
-    model: Model, before: Mapping[str, str], solution: Sequence[SourceEdit], failing: set[str]
+    model: PackageModel, before: Mapping[str, str], solution: Sequence[SourceEdit], failing: set[str]
 ) -> tuple[tuple[str, ...], list[str], list[str]]:
     """Return the functions that a change adds or edits, what the tests need to know of it, and its own helpers."""
     texts = [model.tests[path].text for path in sorted({id.split("::")[0] for id in failing}) if path in model.tests]
@@ -306,5 +306,5 @@ def _is_named(name: str, texts: Sequence[str]) -> bool:
     return any(re.search(rf"\b{re.escape(name)}\b", text) for text in texts)
 
 
-def _paths(model: Model, solution: Sequence[SourceEdit]) -> list[str]:
+def _paths(model: PackageModel, solution: Sequence[SourceEdit]) -> list[str]:
     return [edit.path for edit in solution if edit.path in model.sources] or list(model.package.sources[:1])

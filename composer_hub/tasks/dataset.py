@@ -18,7 +18,7 @@ from composer_hub.environments.shelf import ORACLE, ORACLES, shelf_of
 from composer_hub.hub import VERSION_MARK, Card, Draft, Lineage, Parent, Table, Version
 from composer_hub.records import Task, features_of, from_row, to_row
 from composer_hub.tasks.harbor import checked_trees, registry_of
-from composer_hub.tasks.make import GENERATOR_VERSION, Bundle, Options, TaskSet
+from composer_hub.tasks.make import GENERATOR_VERSION, Bundle, TaskOptions, TaskSet
 
 if TYPE_CHECKING:
     from datasets import Features
@@ -177,7 +177,7 @@ def _bundles_of(before: Version | None, used: set[str]) -> list[Mapping[str, Any
     return [row for row in before.rows("bundles") if row["digest"] in used] if before else []
 
 
-def _made(options: Options) -> str:
+def _made(options: TaskOptions) -> str:
     kinds = ", ".join(f"`{kind}`" for kind in options.kinds)
     each = f"The first task and every {options.recheck_every}th after it"
     checks = f" {each} were checked again by two runs of all tests."

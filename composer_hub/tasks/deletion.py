@@ -40,7 +40,7 @@ class Candidate:
 
 
 @dataclass(frozen=True, eq=False)
-class Model:
+class PackageModel:
     """A measured package, parsed."""
 
     package: Package
@@ -99,14 +99,14 @@ class Model:
         )
 
 
-def stubs(model: Model, random: random.Random) -> Iterator[Candidate]:
+def stubs(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
     """Yield every tested function with a body that is not written yet."""
     for function in shuffled(model.functions, random):
         if model.can_be_emptied(function):
             yield _emptied(model, "stub", [function])
 
 
-def clusters(model: Model, random: random.Random) -> Iterator[Candidate]:
+def clusters(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
     """Yield functions with every helper that they reach and that no other test needs."""
     seen = set()
     for function in shuffled(model.functions, random):
@@ -119,7 +119,7 @@ def clusters(model: Model, random: random.Random) -> Iterator[Candidate]:
             yield _emptied(model, "cluster", group)
 
 
-def _closure(model: Model, seed: Routine) -> list[Routine]:
+def _closure(model: PackageModel, seed: Routine) -> list[Routine]:
     tests, group, todo = model.tests_of(seed), [seed], [seed]
     while todo and len(group) <= MAX_HELPERS:
         for name in sorted(todo.pop().called_names):
@@ -131,7 +131,7 @@ def _closure(model: Model, seed: Routine) -> list[Routine]:
     return sorted(group, key=lambda one: (one is not seed, one.path, one.first_line))[: MAX_HELPERS + 1]
 
 
-def _emptied(model: Model, kind: str, group: list[Routine]) -> Candidate:
+def _emptied(model: PackageModel, kind: str, group: list[Routine]) -> Candidate:
     tests = frozenset().union(*(model.tests_of(one) for one in group))
     return Candidate(
         kind,
@@ -144,7 +144,7 @@ def _emptied(model: Model, kind: str, group: list[Routine]) -> Candidate:
     )
 
 
-def branches(model: Model, random: random.Random) -> Iterator[Candidate]:
+def branches(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
     """Yield functions in which one arm of an `if` is gone."""
     arms = [(one, arm) for one in model.functions for arm in model.language.arms(one)]
     for function, arm in shuffled(arms, random):
@@ -156,7 +156,7 @@ def branches(model: Model, random: random.Random) -> Iterator[Candidate]:
         yield Candidate("branch", where, (function.symbol,), (arm.without,), model.guided(tests), last - first + 1)
 
 
-def bugs(model: Model, random: random.Random) -> Iterator[Candidate]:
+def bugs(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
     """Yield one bug per site: the kind of change is drawn before the site, so that rare kinds occur."""
     by_kind: dict[str, list[tuple[Routine, int, Splice]]] = {}
     for function in model.functions:
@@ -173,7 +173,7 @@ def bugs(model: Model, random: random.Random) -> Iterator[Candidate]:
                     yield candidate
 
 
-def _bug(model: Model, kind: str, function: Routine, line: int, splice: Splice) -> Candidate | None:
+def _bug(model: PackageModel, kind: str, function: Routine, line: int, splice: Splice) -> Candidate | None:
     tests = model.baseline.tests_of(function.path, line, line) or model.tests_of(function)
     site = f"{function.symbol}:{kind}:{splice.start}"
     if model.texts[splice.path][splice.start : splice.end] == splice.text:
@@ -188,7 +188,9 @@ def shuffled(items: Iterable[T], random: random.Random) -> list[T]:
     return ordered
 
 
-def edits_of(model: Model, candidate: Candidate, splices: tuple[Splice, ...] | None = None) -> tuple[SourceEdit, ...]:
+def edits_of(
+    model: PackageModel, candidate: Candidate, splices: tuple[Splice, ...] | None = None
+) -> tuple[SourceEdit, ...]:
     """Return the files that a candidate changes."""
     changed = apply(model.texts, candidate.splices if splices is None else splices)
     return tuple(sorted((*changed, *candidate.files), key=lambda edit: edit.path))

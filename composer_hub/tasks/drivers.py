@@ -24,7 +24,7 @@ from composer_hub.environments.rewrites import rewrites
 from composer_hub.records import SourceEdit, canonical_json, stable_id
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import apply, emptied
-from composer_hub.tasks.deletion import Model
+from composer_hub.tasks.deletion import PackageModel
 from composer_hub.tasks.gates import Checked
 from composer_hub.tasks.mutation import other_text
 
@@ -208,7 +208,7 @@ def _other(value: Any, source: random.Random) -> Any:
 # ------------------------------------------------------------------------------------------------------------- answers
 
 
-def rewritten(model: Model) -> Iterator[tuple[SourceEdit, ...]]:
+def rewritten(model: PackageModel) -> Iterator[tuple[SourceEdit, ...]]:
     """Yield rewrites of the package with the same meaning."""
     for write in rewrites():
         edits = []
@@ -221,7 +221,7 @@ def rewritten(model: Model) -> Iterator[tuple[SourceEdit, ...]]:
 class Drivers:
     """The values that a package's tests report of the original code, as far as they are certain."""
 
-    def __init__(self, bench: Bench, model: Model, tests: Iterable[str], seed: int) -> None:
+    def __init__(self, bench: Bench, model: PackageModel, tests: Iterable[str], seed: int) -> None:
         self.bench, self.model, self.seed = bench, model, seed
         by_path: dict[str, set[tuple[str, ...]]] = {}
         for test in tests:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job, Report
-from composer_hub.tasks.deletion import VARIANTS, Candidate, Model, edits_of
+from composer_hub.tasks.deletion import VARIANTS, Candidate, PackageModel, edits_of
 
 GATES: Mapping[str, str] = {
     "does_not_parse": "the edited file is not valid code",
@@ -49,7 +49,7 @@ class Checked:
     recheck: str = ""  # exact, more, fewer or other: result of two full runs, compared with the lists
 
 
-def check(bench: Bench, model: Model, candidates: Sequence[Candidate], max_failing: int) -> list[Checked]:
+def check(bench: Bench, model: PackageModel, candidates: Sequence[Candidate], max_failing: int) -> list[Checked]:
     """Run the tests of each candidate and apply every gate that needs no more than that."""
     prepared = [Checked(one, edits_of(model, one)) for one in candidates]
     prepared = [one if _parses(model, one.edits) else replace(one, reason="does_not_parse") for one in prepared]
@@ -69,11 +69,11 @@ def gold_edits(one: Checked) -> tuple[SourceEdit, ...]:
     return (*one.edits, *(one.candidate.gold or ()))
 
 
-def _parses(model: Model, edits: Sequence[SourceEdit]) -> bool:
+def _parses(model: PackageModel, edits: Sequence[SourceEdit]) -> bool:
     return all(edit.text is None or model.language.parses(edit.path, edit.text) for edit in edits)
 
 
-def _job(model: Model, one: Checked, name: str, max_failing: int) -> Job:
+def _job(model: PackageModel, one: Checked, name: str, max_failing: int) -> Job:
     candidate, baseline = one.candidate, model.baseline
     files = {id.split("::")[0] for id in candidate.guided}
     seconds = sum(baseline.seconds.get(id, 0.0) for id in candidate.guided)
@@ -94,7 +94,7 @@ def _job(model: Model, one: Checked, name: str, max_failing: int) -> Job:
     )
 
 
-def judge(model: Model, one: Checked, report: Report, max_failing: int) -> Checked:
+def judge(model: PackageModel, one: Checked, report: Report, max_failing: int) -> Checked:
     """Apply the gates to the report of a candidate's run."""
     done = replace(one, cpu_s=report.cpu_s, detail=report.detail[-300:])
     if report.problem:
@@ -119,7 +119,7 @@ def num_functions(ids: Iterable[str]) -> int:
     return len({id.split("[")[0] for id in ids})
 
 
-def recheck(bench: Bench, model: Model, checked: Sequence[Checked]) -> list[Checked]:
+def recheck(bench: Bench, model: PackageModel, checked: Sequence[Checked]) -> list[Checked]:
     """Run every test on the edited and on the original tree, and note whether the lists are exact."""
     files = tuple(path for path in model.package.tests if path not in model.baseline.set_aside)
     seconds, slowest = sum(model.baseline.seconds.values()), max(model.baseline.seconds.values(), default=0.0)
@@ -132,7 +132,7 @@ def recheck(bench: Bench, model: Model, checked: Sequence[Checked]) -> list[Chec
     return [_compared(model, one, reports[f"{n}"], reports[f"{n}-gold"]) for n, one in enumerate(checked)]
 
 
-def _compared(model: Model, one: Checked, broken: Report, gold: Report) -> Checked:
+def _compared(model: PackageModel, one: Checked, broken: Report, gold: Report) -> Checked:
     if broken.problem or gold.problem:
         return replace(one, recheck="other", reason=one.reason or broken.problem or gold.problem)
     known = model.baseline.passing | one.fail_to_pass | one.pass_to_pass

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from composer_hub.tasks.deletion import Candidate, Model
+from composer_hub.tasks.deletion import Candidate, PackageModel
 from composer_hub.tasks.language import Language, Routine
 
 MIN_STATEMENTS = 3
@@ -85,7 +85,7 @@ class LeakReport:
 
 
 def audit(
-    model: Model, candidate: Candidate, outside: Library, inside: Library, texts: Mapping[str, str]
+    model: PackageModel, candidate: Candidate, outside: Library, inside: Library, texts: Mapping[str, str]
 ) -> LeakReport:
     """Look for copies of what a candidate removed: outside, elsewhere in the tree, and in its other files."""
     if candidate.kind in ("bug", "branch", "write_tests"):  # the rest of the function is there anyway

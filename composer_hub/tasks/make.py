@@ -29,7 +29,7 @@ from composer_hub.tasks import leaks, oracles
 from composer_hub.tasks.baseline import advice, measure
 from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.commits import replays
-from composer_hub.tasks.deletion import Candidate, Model, branches, bugs, clusters, stubs
+from composer_hub.tasks.deletion import Candidate, PackageModel, branches, bugs, clusters, stubs
 from composer_hub.tasks.drivers import Drivers, rewritten
 from composer_hub.tasks.gates import Checked, check, recheck
 from composer_hub.tasks.language import Language, Package, PackageRefused, pack
@@ -40,7 +40,7 @@ from composer_hub.tasks.statement import statements
 from composer_hub.tasks.write_tests import test_writing
 
 GENERATOR_VERSION = "3"
-GENERATORS: Mapping[str, Callable[[Model, random.Random], Iterator[Candidate]]] = {
+GENERATORS: Mapping[str, Callable[[PackageModel, random.Random], Iterator[Candidate]]] = {
     "stub": stubs,
     "cluster": clusters,
     "branch": branches,
@@ -56,7 +56,7 @@ _RESULT = "made.pickle"
 
 
 @dataclass(frozen=True)
-class Options:
+class TaskOptions:
     """The kinds of tasks to make, and how carefully."""
 
     kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "commit")  # a history has a tree per task
@@ -155,7 +155,7 @@ class TaskSet:
     oracles: Mapping[str, Mapping[str, Any]]  # by task
     bundles: tuple[Bundle, ...]
     reports: tuple[PackageReport, ...]
-    options: Options
+    options: TaskOptions
     plans: Plans = field(default_factory=Plans, compare=False)  # staged for the set until it is published
 
     def numbers(self) -> dict[str, Any]:
@@ -179,7 +179,7 @@ class TaskSet:
 
 def make(
     sources: Sequence[str],
-    options: Options = Options(),
+    options: TaskOptions = TaskOptions(),
     on_package: Callable[[PackageReport], None] = lambda _: None,
     *,
     sharding: Sharding | None = None,
@@ -215,7 +215,7 @@ class _Made:
     bundles: Sequence[Bundle] = ()
 
 
-def _made_of(source: str, options: Options) -> _Made:
+def _made_of(source: str, options: TaskOptions) -> _Made:
     """Make the tasks of one source; if it gives none, the report has the reason."""
     report = PackageReport(source)
     begun, made = time.monotonic(), _Made(report)
@@ -234,7 +234,7 @@ def _made_of(source: str, options: Options) -> _Made:
     return made
 
 
-def _over_shards(sources: Sequence[str], options: Options, sharding: Sharding, plans: Plans) -> Iterator[_Made]:
+def _over_shards(sources: Sequence[str], options: TaskOptions, sharding: Sharding, plans: Plans) -> Iterator[_Made]:
     """Yield the result of each source, in order; a shard is a part of the sources."""
     groups = balanced([source_input(source) for source in sources], sharding.num_shards)
     private = pickle.dumps(options)
@@ -269,7 +269,7 @@ def _split(tasks: Sequence[Task], share: float) -> tuple[Task, ...]:
 _Rows = tuple[list[Task], dict[str, Mapping[str, Any]], list[Bundle]]
 
 
-def _parts_of(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
+def _parts_of(source: str, options: TaskOptions, folder: Path, report: PackageReport) -> _Rows:
     """Return the tasks of a source's newest tree and those of its history."""
     tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
     makers = [_make_package] * any(kind != "commit" for kind in options.kinds)
@@ -286,7 +286,7 @@ def _parts_of(source: str, options: Options, folder: Path, report: PackageReport
     return tasks, kept, bundles
 
 
-def _of_history(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
+def _of_history(source: str, options: TaskOptions, folder: Path, report: PackageReport) -> _Rows:
     """Replay the changes of a git repository, up to the number of tasks that is wanted."""
     tasks, kept, bundles = list[Task](), dict[str, Mapping[str, Any]](), list[Bundle]()
     counts: Counter[str] = Counter()
@@ -328,13 +328,13 @@ def _of_history(source: str, options: Options, folder: Path, report: PackageRepo
     return tasks, kept, bundles
 
 
-def _make_package(source: str, options: Options, folder: Path, report: PackageReport) -> _Rows:
+def _make_package(source: str, options: TaskOptions, folder: Path, report: PackageReport) -> _Rows:
     package = open_package(source, folder / "package")
     report.package, report.version, report.skipped_files = package.name, package.metadata.version, package.skipped
     environment = package.language.environment(package, options.requirements, options.venvs)
     bench = Bench(package, environment, folder / "bench", options.workers, options.sandbox)
     baseline = measure(bench, options.suite_seconds, options.without)
-    model = Model(package, baseline)
+    model = PackageModel(package, baseline)
     report.num_tests, report.num_flaky = len(baseline.passing), len(baseline.flaky)
     report.num_slow = len(baseline.slow)
     report.advice = advice(baseline)
@@ -357,9 +357,9 @@ def _make_package(source: str, options: Options, folder: Path, report: PackageRe
 
 def _finished(
     bench: Bench,
-    model: Model,
+    model: PackageModel,
     checked: Sequence[Checked],
-    options: Options,
+    options: TaskOptions,
     report: PackageReport,
     hidden: Mapping[str, Mapping[str, Any]] = {},
 ) -> _Rows:
@@ -393,8 +393,8 @@ def _finished(
 def _of_kind(
     kind: str,
     bench: Bench,
-    model: Model,
-    options: Options,
+    model: PackageModel,
+    options: TaskOptions,
     report: PackageReport,
     hidden: dict[str, Mapping[str, Any]],
 ) -> list[Checked]:
@@ -440,7 +440,7 @@ def _chunks(candidates: Iterator[Candidate], wanted: int, left: Callable[[], int
         yield chunk
 
 
-def _audited(model: Model, found: Sequence[Checked], venv: Path, report: PackageReport) -> list[Checked]:
+def _audited(model: PackageModel, found: Sequence[Checked], venv: Path, report: PackageReport) -> list[Checked]:
     """Drop candidates whose solution can be read elsewhere; take away files that quote it."""
     outside = _outside(model.language, tuple(model.language.readable(venv)))
     inside, texts = _inside(model)
@@ -460,14 +460,14 @@ def _outside(language: Language, folders: tuple[Path, ...]) -> leaks.Library:
 
 
 @functools.lru_cache(maxsize=1)
-def _inside(model: Model) -> tuple[leaks.Library, dict[str, str]]:
+def _inside(model: PackageModel) -> tuple[leaks.Library, dict[str, str]]:
     package = model.package
     known = (*package.sources, *package.tests)
     return leaks.library(model.language, [package.folder]), leaks.text_files(package.folder, known, model.language.code)
 
 
 def _rechecked(
-    bench: Bench, model: Model, checked: Sequence[Checked], options: Options, report: PackageReport
+    bench: Bench, model: PackageModel, checked: Sequence[Checked], options: TaskOptions, report: PackageReport
 ) -> list[Checked]:
     """Check the first task and every k-th after it again by two full runs, whose result counts."""
     if not options.recheck_every:
@@ -483,7 +483,9 @@ def _rechecked(
     return [one for one in done if not one.reason and (one.fail_to_pass or one.candidate.kind == "write_tests")]
 
 
-def _with_oracles(bench: Bench, model: Model, checked: Sequence[Checked], seed: int) -> dict[int, dict[str, Any]]:
+def _with_oracles(
+    bench: Bench, model: PackageModel, checked: Sequence[Checked], seed: int
+) -> dict[int, dict[str, Any]]:
     """Return the oracles by the place of their candidate."""
     calls = oracles.record(bench, model, [one.symbol for one in model.functions], seed)
     calls = oracles.described(bench, rewritten(model), calls)
@@ -510,7 +512,7 @@ def _with_oracles(bench: Bench, model: Model, checked: Sequence[Checked], seed: 
 # ---------------------------------------------------------------------------------------------------------------- rows
 
 
-def _task(model: Model, one: Checked, options: Options, has_oracle: bool) -> Task:
+def _task(model: PackageModel, one: Checked, options: TaskOptions, has_oracle: bool) -> Task:
     package, candidate = model.package, one.candidate
     masked = [SourceEdit(path, None) for path in one.masked]
     masked += [agent for agent, _ in candidate.hidden]
@@ -567,14 +569,14 @@ def _editable(package: Package, solution: Sequence[SourceEdit]) -> tuple[str, ..
     return (*package.editable, *(edit.path for edit in solution if not matches(edit.path, package.editable)))
 
 
-def _solution(model: Model, one: Checked) -> tuple[SourceEdit, ...]:
+def _solution(model: PackageModel, one: Checked) -> tuple[SourceEdit, ...]:
     """Return the files that turn the agent's tree into one that passes."""
     if one.candidate.gold is not None:
         return one.candidate.gold
     return tuple(SourceEdit(edit.path, model.texts[edit.path]) for edit in one.edits if edit.path in model.sources)
 
 
-def _pass_to_pass(model: Model, one: Checked) -> tuple[str, ...]:
+def _pass_to_pass(model: PackageModel, one: Checked) -> tuple[str, ...]:
     """Return tests that pass before and after: those that the edit could have changed first."""
     quick = [id for id in one.pass_to_pass if model.baseline.seconds.get(id, 0) < 2]
     chosen = sorted(quick, key=stable_share)[:MAX_PASS_TO_PASS]
@@ -591,7 +593,7 @@ def _pass_to_pass(model: Model, one: Checked) -> tuple[str, ...]:
     return tuple(sorted(chosen))
 
 
-def _difficulty(model: Model, one: Checked) -> float:
+def _difficulty(model: PackageModel, one: Checked) -> float:
     """Estimate from the size of the change how hard a task is; measured solve rates replace this."""
     weight = one.candidate.lines / 25 + (len(one.candidate.symbols) - 1) / 4 + math.log1p(len(one.fail_to_pass)) / 12
     return round(1 - math.exp(-weight), 3)

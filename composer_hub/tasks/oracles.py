@@ -17,7 +17,7 @@ from typing import Any
 from composer_hub.records import SourceEdit, canonical_json, stable_id
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import Function
-from composer_hub.tasks.deletion import Model
+from composer_hub.tasks.deletion import PackageModel
 from composer_hub.tasks.gates import Checked
 from composer_hub.tasks.mutation import other_text
 
@@ -36,7 +36,7 @@ class AnsweredCall:
     mutated: bool
 
 
-def record(bench: Bench, model: Model, symbols: Iterable[str], seed: int) -> list[AnsweredCall]:
+def record(bench: Bench, model: PackageModel, symbols: Iterable[str], seed: int) -> list[AnsweredCall]:
     """Record, mutate and answer the calls that run some functions."""
     wanted = set(symbols)
     targets = {f"{one.path}:{one.first_line}": found for one in model.functions if (found := _target(one))}

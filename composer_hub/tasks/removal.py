@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from composer_hub.tasks.code import Source, Splice, absolute, bound, loads, passed_on
-from composer_hub.tasks.deletion import Candidate, Model, shuffled
+from composer_hub.tasks.deletion import Candidate, PackageModel, shuffled
 
 MAX_SYMBOLS, MAX_LINES = 10, 400
 MIN_FEATURE_LINES = 15
@@ -34,14 +34,14 @@ class _Removal:
     possible: bool = True
 
 
-def removals(model: Model, random: random.Random) -> Iterator[Candidate]:
+def removals(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
     """Yield tested functions and classes of modules, removed without a trace."""
     for top in shuffled(_tops(model), random):
         if _tests_of(model, top) and (candidate := _candidate(model, "removal", [top])) is not None:
             yield candidate
 
 
-def features(model: Model, random: random.Random) -> Iterator[Candidate]:
+def features(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
     """Yield removals over several files: a definition, and those that only it or its tests need."""
     tops, seen = _tops(model), set[frozenset[str]]()
     users = _users(tops)
@@ -63,7 +63,7 @@ def features(model: Model, random: random.Random) -> Iterator[Candidate]:
             yield candidate
 
 
-def _tops(model: Model) -> list[Top]:
+def _tops(model: PackageModel) -> list[Top]:
     return [
         (source, node)
         for source in model.sources.values()
@@ -72,7 +72,7 @@ def _tops(model: Model) -> list[Top]:
     ]
 
 
-def _tests_of(model: Model, top: Top) -> frozenset[str]:
+def _tests_of(model: PackageModel, top: Top) -> frozenset[str]:
     return model.baseline.tests_of(top[0].path, top[1].body[0].lineno, top[1].end_lineno or 0)
 
 
@@ -89,7 +89,7 @@ def _users(tops: list[Top]) -> dict[str, set[int]]:
             for _, node in tops}  # fmt: skip
 
 
-def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
+def _candidate(model: PackageModel, kind: str, group: list[Top]) -> Candidate | None:
     for source, node in group:
         if sum(isinstance(one, Definition) and one.name == node.name for one in ast.walk(source.tree)) > 1:
             return None
@@ -133,7 +133,7 @@ def _candidate(model: Model, kind: str, group: list[Top]) -> Candidate | None:
     )
 
 
-def _leaves_a_file(model: Model, names: set[str]) -> bool:
+def _leaves_a_file(model: PackageModel, names: set[str]) -> bool:
     """Return whether some test file can still be imported, because no removed name is in its imports."""
     for path, ids in model.baseline.by_file.items():
         source = model.tests.get(path)
@@ -145,7 +145,7 @@ def _leaves_a_file(model: Model, names: set[str]) -> bool:
     return False
 
 
-def _guided(model: Model, statements: list[tuple[Source, ast.stmt]], names: set[str]) -> frozenset[str]:
+def _guided(model: PackageModel, statements: list[tuple[Source, ast.stmt]], names: set[str]) -> frozenset[str]:
     found: set[str] = set()
     for source, one in statements:
         found |= model.baseline.tests_of(source.path, one.lineno, one.end_lineno or 0)
@@ -162,7 +162,7 @@ def _guided(model: Model, statements: list[tuple[Source, ast.stmt]], names: set[
 # ------------------------------------------------------------------------------------------------------------ fixpoint
 
 
-def _spread(model: Model, source: Source, removal: _Removal) -> None:
+def _spread(model: PackageModel, source: Source, removal: _Removal) -> None:
     """Remove what a module needs removed names for while it is imported, and pass on the names that it re-exports."""
     plain, dotted = bound(source, removal.names)
     if not plain and not dotted:
@@ -258,7 +258,9 @@ def _without(source: Source, node: ast.stmt) -> Splice:
     return Splice(source.path, start, end, f"{indent}pass\n" if alone and node.col_offset else "")
 
 
-def _exports(model: Model, source: Source, names: set[tuple[str, str]], gone: list[ast.stmt]) -> Iterator[Splice]:
+def _exports(
+    model: PackageModel, source: Source, names: set[tuple[str, str]], gone: list[ast.stmt]
+) -> Iterator[Splice]:
     """Yield the splices that take removed names out of imports and `__all__`."""
     plain, _ = bound(source, names)
     skipped = {id(inner) for one in gone for inner in ast.walk(one)}

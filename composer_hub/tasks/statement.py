@@ -9,7 +9,7 @@ import functools
 import re
 from collections.abc import Iterable, Mapping, Sequence
 
-from composer_hub.tasks.deletion import Candidate, Model
+from composer_hub.tasks.deletion import Candidate, PackageModel
 from composer_hub.tasks.language import Language
 
 MAX_NAMED, MAX_TESTS, MAX_OTHERS, MAX_SYMPTOMS, MAX_TEST_CHARS = 12, 20, 5, 2, 6000
@@ -34,7 +34,7 @@ _DO = {
 
 
 def statements(
-    model: Model, candidate: Candidate, failing: Iterable[str], reasons: Mapping[str, str] | None = None
+    model: PackageModel, candidate: Candidate, failing: Iterable[str], reasons: Mapping[str, str] | None = None
 ) -> tuple[str, str, str]:
     """Return the statement at every level of help; `reasons` say how tests fail."""
     if candidate.kind == "commit":
@@ -65,7 +65,7 @@ def statements(
 _GRADED = "Tests and configuration are restored before grading, so change only the package's own code."
 
 
-def _of_commit(model: Model, candidate: Candidate, failing: list[str]) -> tuple[str, str, str]:
+def _of_commit(model: PackageModel, candidate: Candidate, failing: list[str]) -> tuple[str, str, str]:
     """Return the statement of a committed change: its author's words, then what the tests require."""
     notes, package = candidate.notes, model.package
     start = (
@@ -101,7 +101,7 @@ def _symbol(symbol: str) -> str:
     return f"`{name}` of `{module}`"
 
 
-def _ordered(model: Model, candidate: Candidate, failing: Iterable[str]) -> list[str]:
+def _ordered(model: PackageModel, candidate: Candidate, failing: Iterable[str]) -> list[str]:
     """Return failing tests, those first that name what is to be written: others fail because of it."""
     symbols = [*candidate.symbols, *candidate.notes.get("interface", "").split("\n")]
     words = [re.compile(rf"\b{re.escape(re.split(r'[:.]', one)[-1])}\b") for one in symbols if one]
@@ -120,7 +120,7 @@ def _ordered(model: Model, candidate: Candidate, failing: Iterable[str]) -> list
     return sorted(failing, key=place)
 
 
-def _reached(model: Model, candidate: Candidate) -> frozenset[str]:
+def _reached(model: PackageModel, candidate: Candidate) -> frozenset[str]:
     """Return the tests that run the code that is to be written."""
     found: set[str] = set()
     for one in candidate.splices:
@@ -130,7 +130,7 @@ def _reached(model: Model, candidate: Candidate) -> frozenset[str]:
     return frozenset(found)
 
 
-def _tests(model: Model, candidate: Candidate, failing: list[str]) -> str:
+def _tests(model: PackageModel, candidate: Candidate, failing: list[str]) -> str:
     """Return the failing tests as lists: of a removal, apart from those that only miss a name when they begin."""
     reached = _reached(model, candidate) if candidate.breaks_imports else frozenset(failing)
     own, others = ([id for id in failing if (id in reached) is wanted] for wanted in (True, False))
@@ -157,7 +157,7 @@ def _listed(language: Language, title: str, ids: list[str], most: int) -> str:
     return "\n".join([title, "", *shown]) if ids else ""
 
 
-def _contract(model: Model, candidate: Candidate, failing: Sequence[str], reasons: Mapping[str, str]) -> str:
+def _contract(model: PackageModel, candidate: Candidate, failing: Sequence[str], reasons: Mapping[str, str]) -> str:
     """Return signatures, docstrings and known behavior of what is to be written; of a wrong one, what it does."""
     blocks = "" if candidate.kind == "bug" else _blocks(model, candidate.symbols, failing)
     if candidate.kind not in ("bug", "branch"):
@@ -169,7 +169,7 @@ def _contract(model: Model, candidate: Candidate, failing: Sequence[str], reason
     return "\n\n".join(filter(None, (blocks, symptom)))
 
 
-def _blocks(model: Model, symbols: Iterable[str], failing: Sequence[str] | None = None) -> str:
+def _blocks(model: PackageModel, symbols: Iterable[str], failing: Sequence[str] | None = None) -> str:
     """Return definitions without what is in them; with failing tests, also what else is known of their behavior."""
     blocks = []
     for symbol in list(symbols)[:MAX_NAMED]:
@@ -185,7 +185,7 @@ def _blocks(model: Model, symbols: Iterable[str], failing: Sequence[str] | None 
     return "\n\n".join(blocks)
 
 
-def _sources(model: Model, failing: list[str]) -> str:
+def _sources(model: PackageModel, failing: list[str]) -> str:
     """Return the source of failing test functions, each once, up to a length."""
     shown: dict[tuple[str, str], str] = {}
     size = 0

@@ -10,7 +10,7 @@ from pathlib import PurePosixPath
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import Function, Source, Splice, apply
-from composer_hub.tasks.deletion import Candidate, Model, shuffled
+from composer_hub.tasks.deletion import Candidate, PackageModel, shuffled
 from composer_hub.tasks.gates import Checked
 from composer_hub.tasks.mutation import mutants
 
@@ -19,7 +19,7 @@ MAX_TEST_FUNCTIONS = 12
 
 
 def test_writing(
-    bench: Bench, model: Model, random: random.Random, number: int
+    bench: Bench, model: PackageModel, random: random.Random, number: int
 ) -> Iterator[tuple[Checked, list[dict]]]:
     """Yield functions whose tests are removed, with the mutants that new tests must detect."""
     tried = 0
@@ -40,7 +40,7 @@ def test_writing(
             yield _test_task(model, function, tests, found), killed
 
 
-def _without_tests(model: Model, function: Function, tests: frozenset[str]) -> tuple[list[Splice], str] | None:
+def _without_tests(model: PackageModel, function: Function, tests: frozenset[str]) -> tuple[list[Splice], str] | None:
     """Return the splices that take the tests of a function out of its one test file."""
     paths = {id.split("::")[0] for id in tests}
     if len(paths) != 1 or tests & model.baseline.spawners:
@@ -75,7 +75,7 @@ def test_function(source: Source, names: Sequence[str]) -> tuple[ast.FunctionDef
     return None
 
 
-def _killed(bench: Bench, model: Model, tests: frozenset[str], splices: Sequence[Splice]) -> list[dict]:
+def _killed(bench: Bench, model: PackageModel, tests: frozenset[str], splices: Sequence[Splice]) -> list[dict]:
     """Return the mutants, as path -> text, that the existing tests fail on."""
     files = tuple(sorted({id.split("::")[0] for id in tests}))
     seconds = 20 + 10 * sum(model.baseline.seconds.get(id, 0) for id in tests)
@@ -98,7 +98,9 @@ def _killed(bench: Bench, model: Model, tests: frozenset[str], splices: Sequence
     ]
 
 
-def _test_task(model: Model, function: Function, tests: frozenset[str], found: tuple[list[Splice], str]) -> Checked:
+def _test_task(
+    model: PackageModel, function: Function, tests: frozenset[str], found: tuple[list[Splice], str]
+) -> Checked:
     splices, path = found
     own = PurePosixPath(path)
     new = str(own.with_name(f"test_{function.node.name}_added.py"))

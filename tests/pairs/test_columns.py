@@ -11,7 +11,7 @@ import pytest
 from composer_hub.pairs import PairOptions, Policy, build_pairs, repairs
 from composer_hub.pairs.same_effect import JUDGED, subject_of
 from composer_hub.pairs.tables import pair_rows_table
-from composer_hub.pairs.verdicts import Verdict, apply_verdicts
+from composer_hub.pairs.verdicts import PairVerdict, apply_verdicts
 from composer_hub.records import Message, Pair, ToolCall
 from tests.hints.test_writers import PROVEN, trace_of
 
@@ -99,5 +99,5 @@ def test_every_column_is_kept_or_reset_by_a_verdict() -> None:
 def test_a_verdict_resets_exactly_what_no_longer_holds(verdict: str) -> None:
     pair = full_pair()
     edited = (action(LONG),) if verdict == "edit" else ()
-    ((other,), _) = apply_verdicts([pair], [Verdict(pair.pair_id, verdict, "ann", edited_chosen=edited)])
+    ((other,), _) = apply_verdicts([pair], [PairVerdict(pair.pair_id, verdict, "ann", edited_chosen=edited)])
     assert {name for name in COLUMNS if getattr(other, name) != getattr(pair, name)} == RESET[verdict]

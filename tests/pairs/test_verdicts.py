@@ -16,7 +16,7 @@ from composer_hub.pairs.tables import pairs_table
 from composer_hub.pairs.verdicts import (
     ChangedPair,
     PairsDiff,
-    Verdict,
+    PairVerdict,
     VerdictError,
     apply_verdicts,
     diff_pairs,
@@ -59,8 +59,8 @@ def pair(step: str, chosen: Message | None = None, **fields: object) -> Pair:
 ONE, TWO, THREE = pair("1"), pair("2"), pair("3")
 
 
-def said(about: Pair, verdict: str, reviewer: str = "ann", **fields: object) -> Verdict:
-    return Verdict(about.pair_id, verdict, reviewer, **fields)
+def said(about: Pair, verdict: str, reviewer: str = "ann", **fields: object) -> PairVerdict:
+    return PairVerdict(about.pair_id, verdict, reviewer, **fields)
 
 
 def test_pairs_without_a_verdict_stay_as_they_are() -> None:
@@ -151,7 +151,7 @@ def test_verdicts_on_hints_are_not_verdicts_on_pairs(tmp_path: Path) -> None:
         '{"target": "hint", "site_id": "s:1", "verdict": "wrong_blame", "reviewer": "ann"}\n'
         '{"target": "pair", "pair_id": "p", "verdict": "accept", "reviewer": "ann", "created_at": "2026"}\n'
     )
-    assert list(read_verdicts(file)) == [Verdict("p", "accept", "ann", created_at="2026")]
+    assert list(read_verdicts(file)) == [PairVerdict("p", "accept", "ann", created_at="2026")]
 
 
 CALL = {"id": "x", "type": "function", "function": {"name": "Read", "arguments": {"path": "b"}}}

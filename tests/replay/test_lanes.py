@@ -20,7 +20,7 @@ from composer_hub.pairs.prompts import paired
 from composer_hub.records import Vote
 from composer_hub.replay.cascade import TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, connections
-from composer_hub.replay.collect import Interrupted, ReplayReport, collect
+from composer_hub.replay.collect import ReplayReport, collect
 from composer_hub.replay.facts import Facts, Habits
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, listen, oracle_of, serving
 from composer_hub.replay.lanes import Clock, ReplayProgress, Scheduler
@@ -219,7 +219,7 @@ def test_a_signal_waits_for_the_calls_in_flight_and_a_second_one_leaves_them_amb
 
     traces = [trace_of(8, name=f"t{one}") for one in range(4)]
     with serving(server) as url, obeyed(number):
-        with Ledger(path, cap=NANO) as ledger, pytest.raises(Interrupted, match="continues from here"):
+        with Ledger(path, cap=NANO) as ledger, pytest.raises(exits.Interrupted, match="continues from here"):
             list(collect(traces, teachers_at(url), ledger, ALL, compare=compare, on_progress=press, environ={}))
         with Ledger(path) as ledger:
             money = ledger.budget()

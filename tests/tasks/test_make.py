@@ -24,7 +24,7 @@ from composer_hub.output import Output
 from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.code import Splice, apply
-from composer_hub.tasks.deletion import Candidate, Model
+from composer_hub.tasks.deletion import Candidate, PackageModel
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
 from composer_hub.tasks.inside.composer_jobs import reason
 from composer_hub.tasks.language import pack
@@ -173,7 +173,7 @@ def test_a_statement_shows_a_method_in_its_class_and_the_cases_of_a_test_once(tm
     empty: frozenset[str] = frozenset()
     failing = [*(f"tests/test_it.py::test_many[{number}]" for number in range(40)), "tests/test_it.py::test_one"]
     package = open_package(str(toy.write(tmp_path / "toy")), tmp_path / "work")
-    model = Model(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
+    model = PackageModel(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
     _, more, _ = statements(model, Candidate("stub", "", ("tinytext.spans:Clock.move",), (), empty, 1), failing)
     assert "class Clock:\n    def move(self, text):" in more
     assert "- `tests/test_it.py::test_many` (40 cases)\n- `tests/test_it.py::test_one`\n" in more
@@ -211,7 +211,7 @@ def test_error():
         (tmp_path / "days" / path).write_text(text)
     empty: frozenset[str] = frozenset()
     package = open_package(str(tmp_path / "days"), tmp_path / "work")
-    model = Model(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
+    model = PackageModel(package, Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))
     failing = [f"tests/test_days.py::test_{name}" for name in ("other", "year[2020-01-02-2020]", "error")]
     candidate = Candidate("feature", "", ("days.make:date", "days.make:day"), (), empty, 1)
     _, more, _ = statements(model, candidate, failing)
@@ -252,7 +252,7 @@ def test_an_example_holds_without_the_test_that_it_is_from(test: str, shown: lis
     code, head = "def f(x):\n    return x + 1\n", "from pytest import param\nfrom tinytext.f import f\n\n"
     source = toy.write(tmp_path / "toy", **{"tinytext/f.py": code, "tests/test_f.py": f"{head}{test}\n"})
     empty: frozenset[str] = frozenset()
-    model = Model(open_package(str(source), tmp_path / "work"),
+    model = PackageModel(open_package(str(source), tmp_path / "work"),
                   Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))  # fmt: skip
     _, more, _ = statements(model, Candidate("stub", "", ("tinytext.f:f",), (), empty, 1), ["tests/test_f.py::test_it"])
     found = more.partition("for example:\n\n```python\n")[2].partition("\n```")[0]
@@ -279,7 +279,7 @@ def quiet(x):
 """
     source = toy.write(tmp_path / "toy", **{"tinytext/facts.py": code})
     empty: frozenset[str] = frozenset()
-    model = Model(open_package(str(source), tmp_path / "work"),
+    model = PackageModel(open_package(str(source), tmp_path / "work"),
                   Baseline(empty, empty, empty, 0, {}, {}, {}, {}, empty, empty, 0.0))  # fmt: skip
     symbols = tuple(f"tinytext.facts:{name}" for name in ("Cache.get", "opened", "quiet"))
     _, more, _ = statements(model, Candidate("stub", "", symbols, (), empty, 1), ["tests/test_words.py::test_title"])
@@ -292,7 +292,7 @@ def test_a_removal_that_no_statement_can_name_is_not_made(tmp_path: Path) -> Non
     some, test = frozenset[str](), frozenset({"tests/test_words.py::test_title"})
     lines = {"tinytext/more.py": dict.fromkeys((1, 4), test)}
     baseline = Baseline(test, some, some, 0, {}, {}, lines, {}, some, some, 0.0, {"tests/test_words.py": test})
-    assert not list(removals(Model(package, baseline), random.Random(1)))
+    assert not list(removals(PackageModel(package, baseline), random.Random(1)))
 
 
 def test_a_message_that_names_a_machine_is_not_quoted() -> None:
@@ -351,7 +351,7 @@ def test_a_value_that_goes_with_a_definition_is_named(tmp_path: Path) -> None:
     some, test, users = frozenset[str](), frozenset({"tests/test_words.py::test_title"}), frozenset({"b::test_kinds"})
     lines = {"tinytext/kinds.py": dict.fromkeys(range(1, 3), test) | {10: users}}
     by_file = {"tests/test_words.py": test}
-    model = Model(package, Baseline(test | users, some, some, 0, {}, {}, lines, {}, some, some, 0.0, by_file))
+    model = PackageModel(package, Baseline(test | users, some, some, 0, {}, {}, lines, {}, some, some, 0.0, by_file))
     candidate = next(one for one in removals(model, random.Random(1)) if one.symbols == ("tinytext.kinds:Plain",))
     assert candidate.guided == test | users, "a test that uses the value fails without it"
     _, more, _ = statements(model, candidate, test)
@@ -367,7 +367,7 @@ def test_tests_of_what_is_to_be_written_come_first_and_the_others_say_why_they_f
     package = open_package(str(folder), tmp_path / "work")
     test = frozenset({"tests/test_words.py::test_title"})
     lines = {"tinytext/words.py": {4: test}}
-    model = Model(package, Baseline(test, empty, empty, 0, {}, {}, lines, {}, empty, empty, 0.0))
+    model = PackageModel(package, Baseline(test, empty, empty, 0, {}, {}, lines, {}, empty, empty, 0.0))
     failing = [f"tests/test_all.py::test_{number}" for number in range(40)] + ["tests/test_words.py::test_title"]
     gone = Splice("tinytext/words.py", 0, len(toy.WORDS), "")
     candidate = Candidate("removal", "", ("tinytext.words:title",), (gone,), empty, 1, breaks_imports=True)

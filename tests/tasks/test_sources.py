@@ -16,7 +16,7 @@ from composer_hub.environments.venvs import site_packages
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.baseline import Baseline, advice, measure
 from composer_hub.tasks.bench import Bench, Job
-from composer_hub.tasks.deletion import Model, stubs
+from composer_hub.tasks.deletion import PackageModel, stubs
 from composer_hub.tasks.gates import check, recheck
 from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata
@@ -288,7 +288,7 @@ def test_ids_that_hold_an_address_are_in_no_list(venv: Path, tmp_path: Path) -> 
     source = toy.write(tmp_path / "source", **{"tests/test_unstable.py": UNSTABLE})
     tmp_path.chmod(0o755)
     bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench")
-    model = Model(bench.package, measure(bench))
+    model = PackageModel(bench.package, measure(bench))
     candidates = [one for one in stubs(model, random.Random(0)) if one.symbols == ("tinytext.words:title",)]
     (checked,) = recheck(bench, model, check(bench, model, candidates, 100))
     assert (checked.reason, checked.recheck) == ("", "exact")
@@ -411,7 +411,7 @@ def test_recorded_calls_and_answers_never_hold_the_place_of_the_tree(kind: str, 
     (source / "paths.py").write_text(places)
     (source / "test_paths.py").write_text(tests)
     bench = Bench(open_package(str(source), tmp_path / "work"), venv, tmp_path / "bench", sandbox=kind)
-    model = Model(bench.package, measure(bench))
+    model = PackageModel(bench.package, measure(bench))
     targets = {"paths.py:3": {"name": "paths:here", "kind": "function", "class": "paths:"}}
     (report,) = bench.run([Job("record", ("test_paths.py",), options={"record": targets})])
     assert [one["call"]["args"] for one in report.values["recorded"]] == [["a"], ["b"]]

@@ -60,7 +60,7 @@ class OutOfTime(BaseException):
     """A test that ran too long; no `Exception`, so that tests do not catch it."""
 
 
-class Session:
+class PytestSession:
     """One pytest session: which tests run, for how long, under which coverage context, and how they ended."""
 
     def __init__(self, job, setting, coverage=None, recorder=None):
@@ -358,7 +358,7 @@ def run_tests(job, setting):
         os.environ["PYTHONPATH"] = os.pathsep.join([tools["startup"], os.environ.get("PYTHONPATH", "")])
     if job.get("record"):
         recorder = load(tools["recorder"]).Recorder(job["record"], setting["tree"], load(tools["values"]))
-    session = Session(job, setting, coverage, recorder)
+    session = PytestSession(job, setting, coverage, recorder)
     for number in (signal.SIGALRM, signal.SIGPROF):
         signal.signal(number, session.out_of_time)
     if coverage is not None:
