@@ -21,7 +21,10 @@ from composer_hub.tasks.bench import Bench
 from composer_hub.tasks.deletion import PackageModel
 from composer_hub.tasks.gates import check, recheck
 from composer_hub.tasks.language import PackageRefused
-from composer_hub.tasks.make import GENERATORS, PackageReport, TaskOptions, make
+from composer_hub.tasks.make import make
+from composer_hub.tasks.options import TaskOptions
+from composer_hub.tasks.packages import GENERATORS
+from composer_hub.tasks.sets import PackageReport
 from composer_hub.tasks.sources import open_package
 
 VALID = ("", "unfocused")  # right, if maybe not wanted because it breaks many tests

@@ -8,7 +8,7 @@ from typing import Any
 from composer_hub.report.evidence import View
 from composer_hub.report.lines import clean_lines, title_of
 from composer_hub.report.numbers import CLASSES, CallGroup
-from composer_hub.report.words import headline, lead
+from composer_hub.report.sentences import headline, lead
 
 
 def as_json(view: View) -> dict[str, Any]:

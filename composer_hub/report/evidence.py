@@ -9,7 +9,10 @@ from dataclasses import dataclass, field
 
 from composer_hub.actions.tools import tool_named
 from composer_hub.errors.excerpts import excerpt
+from composer_hub.local_hub.elements import Html, esc
+from composer_hub.report import words as say
 from composer_hub.report.cleaner import Cleaner
+from composer_hub.report.facts import SessionFacts
 from composer_hub.report.numbers import FailureSite, Numbers, ReportNews, week_of
 
 MAX_PER_KIND = {"model": 40}
@@ -56,6 +59,22 @@ class View:
         """Return a tool's name; on a shared page, only tools that come with a harness have one."""
         own = tool_named(name) is None  # of a server, whose name may be a company's
         return "another tool" if self.share and own else name
+
+    def link(self, text: str, *key: str) -> str:
+        """Return a number as a link to the call that proves it; a shared page shows none."""
+        anchor = "" if self.share else self.evidence.anchor(*key)
+        return f'<a href="#{anchor}">{text}</a>' if anchor else text
+
+    def place(self, session: SessionFacts, step: int, *, short: bool = False) -> str:
+        """Return the place of a step: its time, its project, and unless it is short, its session."""
+        at = session.steps[max(step, 0)].at
+        parts = [esc(say.minute(at, self.zone))]
+        if not self.share:
+            parts.append(esc(self.names.get(self.numbers.projects.get(session.cwd, ""), "")))
+        if not self.share and not short:
+            stem = session.path.rpartition("/")[2].partition(".")[0]
+            parts.append(Html(f'<span title="{esc(stem)}">session {esc(stem[:13])}</span>'))
+        return " · ".join(filter(None, [*parts, f"step {step + 1:,}" if step >= 0 else ""]))
 
 
 def evidence_of(numbers: Numbers, cleaner: Cleaner, zone: datetime.tzinfo | None = None) -> Evidence:

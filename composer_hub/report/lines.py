@@ -33,3 +33,7 @@ def fresh_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> dict[str, list[t
     for lesson, line in clean_lines(cleaner, [one for one in lessons if not one.is_written]):
         found.setdefault(lesson.project, []).append((lesson, line))
     return {project: lines[:MAX_LINES] for project, lines in found.items()}
+
+
+def joined(lines: Sequence[tuple[Lesson, str]]) -> str:
+    return "\n".join(line for _, line in lines)

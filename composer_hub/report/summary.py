@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from composer_hub.errors.vocabulary import BLAMES, kind_words
 from composer_hub.output import plural
-from composer_hub.report import words as say
+from composer_hub.report import sentences
 from composer_hub.report.evidence import View
 from composer_hub.report.lines import fresh_lines, title_of
 
@@ -23,11 +23,11 @@ def _lines(view: View, width: int) -> Iterator[str]:
     numbers = view.numbers
     sessions = plural(numbers.num_sessions, "session")
     projects = plural(len(set(numbers.projects.values())), "project")
-    yield f"{say.period(numbers, view.zone)} · {sessions} · {projects}"
+    yield f"{sentences.period(numbers, view.zone)} · {sessions} · {projects}"
     yield ""
-    yield from textwrap.wrap(f"{say.headline(numbers)} {say.lead(numbers)}", width)
+    yield from textwrap.wrap(f"{sentences.headline(numbers)} {sentences.lead(numbers)}", width)
     if view.change:
-        yield from textwrap.wrap(say.news(view.change, numbers, view.zone), width)
+        yield from textwrap.wrap(sentences.news(view.change, numbers, view.zone), width)
     by_blame = numbers.by_blame
     if by_blame:
         yield ""

@@ -9,8 +9,10 @@ from composer_hub.tasks.check import TaskCheck, check_task, check_version, one_o
 from composer_hub.tasks.dataset import draft, oracle_draft, tasks_of
 from composer_hub.tasks.harbor import write_harbor
 from composer_hub.tasks.language import PackageRefused
-from composer_hub.tasks.make import KINDS, Bundle, PackageReport, TaskSet, make
-from composer_hub.tasks.make import TaskOptions as Options
+from composer_hub.tasks.make import make
+from composer_hub.tasks.options import KINDS
+from composer_hub.tasks.options import TaskOptions as Options
+from composer_hub.tasks.sets import Bundle, PackageReport, TaskSet
 
 __all__ = [
     "KINDS",

@@ -18,7 +18,8 @@ from composer_hub.environments.shelf import ORACLE, ORACLES, shelf_of
 from composer_hub.hub import VERSION_MARK, Card, Draft, Lineage, Parent, Table, Version
 from composer_hub.records import Task, features_of, from_row, to_row
 from composer_hub.tasks.harbor import checked_trees, registry_of
-from composer_hub.tasks.make import GENERATOR_VERSION, Bundle, TaskOptions, TaskSet
+from composer_hub.tasks.options import GENERATOR_VERSION, TaskOptions
+from composer_hub.tasks.sets import Bundle, TaskSet
 
 if TYPE_CHECKING:
     from datasets import Features

@@ -21,7 +21,7 @@ from composer_hub.errors.vocabulary import BLAMES
 from composer_hub.output import FORMATS
 from composer_hub.report.numbers import Numbers
 from composer_hub.report.projects import projects_of
-from composer_hub.report.words import headline, lead
+from composer_hub.report.sentences import headline, lead
 from tests.hidden import FEW, hidden_in
 from tests.quick import quick
 from tests.report.sessions import MISSING, Log, wrong_path

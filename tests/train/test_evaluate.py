@@ -21,7 +21,7 @@ from composer_hub.environments import open_sandbox
 from composer_hub.hub import Card, FolderDestination, Parent, Table, publish, publish_model
 from composer_hub.records import Task, features_of, to_row
 from composer_hub.tasks.dataset import bundle_features, bundle_row
-from composer_hub.tasks.make import Bundle
+from composer_hub.tasks.sets import Bundle
 from composer_hub.train.evals import pass_rate
 from composer_hub.train.run.card import ModelFacts, quick_start
 from composer_hub.train.run.evaluate import Evaluation, with_evaluation
