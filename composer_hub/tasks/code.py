@@ -227,10 +227,13 @@ def emptied(function: Function, body: str) -> Splice:
     """Return the splice that replaces a function's body after its docstring, with the comments in it."""
     source, (first, last) = function.source, function.body_lines
     start, end = source.start(function.body[0]), source.end(function.body[-1])
-    if decorated := getattr(function.body[0], "decorator_list", None):
-        start = source.start(decorated[0]) - 1
-    indent = source.text[source.line_start(first) : start]
     lines = source.text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    if decorated := getattr(function.body[0], "decorator_list", None):
+        first = decorated[0].lineno
+        while not lines[first - 1].lstrip().startswith("@"):  # the name may be on a later line
+            first -= 1
+        start = source.line_start(first) + lines[first - 1].index("@")
+    indent = source.text[source.line_start(first) : start]
     if indent.strip() == "":
         above = first - 1  # comments above the first statement explain the body
         while above > function.node.lineno and re.match(r"\s*(#.*)?$", lines[above - 1]):

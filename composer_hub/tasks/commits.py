@@ -164,7 +164,7 @@ def _replayed(
     )  # fmt: skip
     if hide_tests and not notes["message"]:
         raise _Skipped("says_nothing")
-    if num_functions(failing) > max_failing:
+    if num_functions(package.language, failing) > max_failing:
         raise _Skipped("unfocused")
     if not passing:
         raise _Skipped("nothing_passes")

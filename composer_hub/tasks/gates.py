@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job, Report
 from composer_hub.tasks.deletion import VARIANTS, Candidate, PackageModel, edits_of
+from composer_hub.tasks.language import Language
 
 GATES: Mapping[str, str] = {
     "does_not_parse": "the edited file is not valid code",
@@ -109,14 +110,14 @@ def judge(model: PackageModel, one: Checked, report: Report, max_failing: int) -
         return replace(done, reason="nothing_passes")
     if any(report.values.get("variants", {}).values()):
         return replace(done, reason="trivial")
-    if num_functions(done.fail_to_pass) > max_failing:
+    if num_functions(model.language, done.fail_to_pass) > max_failing:
         return replace(done, reason="unfocused")
     return done
 
 
-def num_functions(ids: Iterable[str]) -> int:
+def num_functions(language: Language, ids: Iterable[str]) -> int:
     """Return how many test functions some tests are; the cases of a parametrized one count once."""
-    return len({id.split("[")[0] for id in ids})
+    return len(set(map(language.function_of, ids)))
 
 
 def recheck(bench: Bench, model: PackageModel, checked: Sequence[Checked]) -> list[Checked]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from composer_hub.tasks.deletion import Candidate, PackageModel
 from composer_hub.tasks.language import Language
@@ -37,9 +37,10 @@ def statements(
     model: PackageModel, candidate: Candidate, failing: Iterable[str], reasons: Mapping[str, str] | None = None
 ) -> tuple[str, str, str]:
     """Return the statement at every level of help; `reasons` say how tests fail."""
+    reached = _reached(model, candidate)
+    package, ordered = model.package, _ordered(model, candidate, failing, reached)
     if candidate.kind == "commit":
-        return _of_commit(model, candidate, _ordered(model, candidate, failing))
-    package, ordered = model.package, _ordered(model, candidate, failing)
+        return _of_commit(model, candidate, ordered)
     what, rest = _symbol(candidate.symbols[0]), len(candidate.symbols) - 1
     counted = "definition" if rest == 1 else f"{rest} definitions"
     ask = _ASKS[candidate.kind].format(what=what, number=rest + 1, rest=counted)
@@ -47,7 +48,7 @@ def statements(
     version = "" if package.metadata.version == "0" else f" {package.metadata.version}"
     start = f"This is the source tree of the {package.language.label} `{package.name}`{version}."
     end = _GRADED if candidate.kind != "write_tests" else "Only the new test file is graded."
-    tests = _tests(model, candidate, ordered)
+    tests = _tests(model.language, ordered, reached if candidate.breaks_imports else frozenset(ordered))
     if candidate.kind == "write_tests":
         least = " ".join([start, f"Write tests for {what}, in `{candidate.notes['file']}`.", end])
     else:
@@ -78,19 +79,15 @@ def _of_commit(model: PackageModel, candidate: Candidate, failing: list[str]) ->
         )
     else:
         start += " Make the change that the failing tests ask for."
-    tests = (
-        "New tests check the change. You do not have them." if notes["hidden"] else _tests(model, candidate, failing)
-    )
+    listed = _tests(package.language, failing, frozenset(failing))
+    if notes["hidden"]:
+        tests, extra = "New tests check the change. You do not have them.", listed
+    else:
+        source = _sources(model, failing)
+        tests = listed
+        extra = f"Failing tests:\n\n```{package.language.fence}\n{source}\n```" if source else ""
     contract = _blocks(model, notes["interface"].split("\n"))
     contract = f"The tests use what is new here:\n\n{contract}" if contract else ""
-    source = "" if notes["hidden"] else _sources(model, failing)
-    extra = (
-        _tests(model, candidate, failing)
-        if notes["hidden"]
-        else f"Failing tests:\n\n```{package.language.fence}\n{source}\n```"
-        if source
-        else ""
-    )
     levels = ([start, tests, _GRADED], [start, contract, tests, _GRADED], [start, contract, tests, extra, _GRADED])
     least, more, most = ("\n\n".join(filter(None, parts)) for parts in levels)
     return least, more, most
@@ -101,7 +98,7 @@ def _symbol(symbol: str) -> str:
     return f"`{name}` of `{module}`"
 
 
-def _ordered(model: PackageModel, candidate: Candidate, failing: Iterable[str]) -> list[str]:
+def _ordered(model: PackageModel, candidate: Candidate, failing: Iterable[str], reached: Collection[str]) -> list[str]:
     """Return failing tests, those first that name what is to be written: others fail because of it."""
     symbols = [*candidate.symbols, *candidate.notes.get("interface", "").split("\n")]
     words = [re.compile(rf"\b{re.escape(re.split(r'[:.]', one)[-1])}\b") for one in symbols if one]
@@ -116,7 +113,6 @@ def _ordered(model: PackageModel, candidate: Candidate, failing: Iterable[str]) 
     def place(id: str) -> tuple[int, bool, str]:
         return named(model.language.function_of(id)), id not in reached, id
 
-    reached = _reached(model, candidate)
     return sorted(failing, key=place)
 
 
@@ -130,11 +126,10 @@ def _reached(model: PackageModel, candidate: Candidate) -> frozenset[str]:
     return frozenset(found)
 
 
-def _tests(model: PackageModel, candidate: Candidate, failing: list[str]) -> str:
-    """Return the failing tests as lists: of a removal, apart from those that only miss a name when they begin."""
-    reached = _reached(model, candidate) if candidate.breaks_imports else frozenset(failing)
-    own, others = ([id for id in failing if (id in reached) is wanted] for wanted in (True, False))
-    language, most = model.language, MAX_OTHERS if own else MAX_TESTS
+def _tests(language: Language, failing: list[str], running: Collection[str]) -> str:
+    """Return the failing tests as lists: those that run the code, and those that only miss a name when they begin."""
+    own, others = ([id for id in failing if (id in running) is wanted] for wanted in (True, False))
+    most = MAX_OTHERS if own else MAX_TESTS
     parts = (
         _listed(language, "Failing tests:", own, MAX_TESTS),
         _listed(language, "These fail without running what was removed:", others, most),

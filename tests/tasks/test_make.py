@@ -25,10 +25,13 @@ from composer_hub.records import SourceEdit, Task
 from composer_hub.tasks.baseline import Baseline
 from composer_hub.tasks.code import Splice, apply
 from composer_hub.tasks.deletion import Candidate, PackageModel
+from composer_hub.tasks.gates import num_functions
 from composer_hub.tasks.harbor import HarborTreeError, check_tree, tree_of
 from composer_hub.tasks.inside.composer_jobs import reason
+from composer_hub.tasks.javascript import JavaScript
 from composer_hub.tasks.language import pack
 from composer_hub.tasks.metadata import read_metadata
+from composer_hub.tasks.packages import GENERATORS
 from composer_hub.tasks.python import Python
 from composer_hub.tasks.removal import removals
 from composer_hub.tasks.sources import open_package
@@ -76,6 +79,10 @@ def one_task(made: tasks.TaskSet, kind: str) -> Task:
 
 def oracle_of(made: tasks.TaskSet, task: Task) -> Mapping[str, Any] | None:
     return made.oracles.get(task.task_id)
+
+
+def test_every_kind_of_edit_has_a_generator() -> None:
+    assert {*GENERATORS, "write_tests", "commit"} == set(tasks.KINDS)
 
 
 @pytest.mark.parametrize("kind", tasks.Options().kinds)
@@ -322,6 +329,21 @@ def test_edits_keep_to_the_lines_that_python_has() -> None:
     assert apply({"a.py": text}, splices)[0].text == "__all__ = [\n]\n"
 
 
+@pytest.mark.parametrize("mark", ["@ mark", "@mark", "@(\n        mark)", "@mark  # a@b\n    @other"])
+def test_a_body_that_begins_with_a_decorator_goes_with_its_comments(mark: str) -> None:
+    text = f"def f(x):\n    # why\n    {mark}\n    def g():\n        return x\n    return g()\n"
+    source = Python().read("a.py", text, (".",))
+    (function,) = Python().functions(source)
+    (edit,) = apply({"a.py": text}, [Python().emptied(function, "raise NotImplementedError")])
+    assert edit.text == "def f(x):\n    raise NotImplementedError\n"
+
+
+def test_the_cases_of_a_test_are_one_function_in_the_language_of_the_test() -> None:
+    ids = {"a.test.ts::f > of [ 1 ]", "a.test.ts::f > of [ 2 ]"}
+    assert num_functions(JavaScript(), ids) == 2
+    assert num_functions(Python(), {"a.py::test_f[1]", "a.py::test_f[2]", "a.py::test_g"}) == 2
+
+
 @pytest.mark.parametrize(
     ("files", "version"),
     [
@@ -367,7 +389,14 @@ def test_tests_of_what_is_to_be_written_come_first_and_the_others_say_why_they_f
     package = open_package(str(folder), tmp_path / "work")
     test = frozenset({"tests/test_words.py::test_title"})
     lines = {"tinytext/words.py": {4: test}}
-    model = PackageModel(package, Baseline(test, empty, empty, 0, {}, {}, lines, {}, empty, empty, 0.0))
+    asked = []
+
+    class Asked(Baseline):
+        def tests_of(self, path: str, first: int, last: int) -> frozenset[str]:
+            asked.append(path)
+            return super().tests_of(path, first, last)
+
+    model = PackageModel(package, Asked(test, empty, empty, 0, {}, {}, lines, {}, empty, empty, 0.0))
     failing = [f"tests/test_all.py::test_{number}" for number in range(40)] + ["tests/test_words.py::test_title"]
     gone = Splice("tinytext/words.py", 0, len(toy.WORDS), "")
     candidate = Candidate("removal", "", ("tinytext.words:title",), (gone,), empty, 1, breaks_imports=True)
@@ -376,6 +405,7 @@ def test_tests_of_what_is_to_be_written_come_first_and_the_others_say_why_they_f
     assert "Failing tests:\n\n- `tests/test_words.py::test_title`\n\n" in first
     assert "test_all" not in first
     assert "- and 35 more" in others
+    assert asked == ["tinytext/words.py"], "the tests of the code are looked up once"
 
 
 def test_a_bug_is_described_by_what_its_tests_show(made: tasks.TaskSet) -> None:
