@@ -61,15 +61,26 @@ SAMPLES = {
     "swe_smith/swe-smith-sample-rows.json": "chat_rows",
 }
 
-WITHOUT_KEYS = {  # logs in which a call of the model has no id, or shares the id of another one
-    "aider/aider.chat.history.md", "atif/atif_1.7.json", "chat_rows/nebius_swe_agent.jsonl",
-    "chat_rows/swe_gym_openhands.jsonl", "chat_rows/swe_rebench_openhands.jsonl",
-    "cline/cline_api_conversation_history.json", "cline/cline_session.messages.json", "copilot/events.jsonl",
-    "cursor/stream.jsonl", "cursor/transcript.jsonl", "droid/stream.jsonl", "goose/20260708_1.jsonl",
-    "grok/chat_history.jsonl", "hermes/export.jsonl", "hf_native/hf_native.jsonl", "inspect/small.eval",
-    "kimi/cli_wire.jsonl", "mini_swe_agent/mini_1.1_responses.traj.json", "mini_swe_agent/mini_1.1_toolcalls.traj.json",
-    "qwen_code/stream.jsonl", "swe_agent/swe_agent_1x.traj",
-}  # fmt: skip
+# Logs that do not record an id of each message. A copy of one is known by its content. Keys of some steps only would
+# be worse than none: of a copy, the steps without one would stay.
+WITHOUT_KEYS = {
+    "aider/aider.chat.history.md",  # text only
+    "atif/atif_1.7.json",  # steps are numbered
+    "chat_rows/nebius_swe_agent.jsonl",  # texts only
+    "chat_rows/swe_gym_openhands.jsonl",  # texts only
+    "chat_rows/swe_rebench_openhands.jsonl",  # only calls have ids
+    "cline/cline_api_conversation_history.json",  # only calls have ids
+    "cline/cline_session.messages.json",  # ids of which no real log shows that they are unique
+    "cursor/stream.jsonl",  # a message without calls after it has no id
+    "cursor/transcript.jsonl",  # only calls have ids, and few of them
+    "droid/stream.jsonl",  # a final text may have no id; the session's id drops copies of what was printed
+    "goose/20260708_1.jsonl",  # only calls have ids; databases and streams have those of messages
+    "grok/chat_history.jsonl",  # only calls and thoughts have ids
+    "hf_native/hf_native.jsonl",  # converted rows; raw events keep their own ids
+    "inspect/small.eval",  # written before replies had ids
+    "kimi/cli_wire.jsonl",  # steps of kimi-cli are numbered
+    "swe_agent/swe_agent_1x.traj",  # only calls have ids
+}
 
 
 def claims(path: Path, size: int = HEAD_BYTES) -> list[str]:

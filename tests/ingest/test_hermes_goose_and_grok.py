@@ -33,6 +33,14 @@ def test_hermes_has_its_system_prompt_and_failures_by_the_json_of_results(logs, 
     assert trace.messages[trace.steps[1].results[0]].content.startswith('{"output"')  # as the model read it
 
 
+def test_an_export_of_hermes_has_the_keys_of_its_database(samples, read):
+    folder = samples / "hermes" / "generated-0.19.0"
+    exported, stored = ({key for session in read(folder / name)[0] for key in session.keys}
+                        for name in ("export.jsonl", "state.db"))  # fmt: skip
+    assert exported == stored
+    assert all(key.startswith("hermes:2026") for key in exported)
+
+
 def test_what_hermes_rewound_is_a_branch(logs, read_file, tmp_path):
     def rewind(records):
         for message in records[0]["messages"]:

@@ -100,7 +100,10 @@ def _take(talk: Conversation, message: dict[str, Any], report: FileReport, *, ma
     elif role == "assistant":
         calls = chat_calls(parsed(message.get("tool_calls")))
         thinking = first_text(message, "reasoning_content", "reasoning")
-        draft = talk.act(Message("assistant", text, calls, reasoning_content=thinking), main=main)
+        # A row's number is unique in its session; the database and its exports have the same one.
+        number = int_at(message, "id")
+        key = "" if number is None else f"{text_at(message, 'session_id')}/{number}"
+        draft = talk.act(Message("assistant", text, calls, reasoning_content=thinking), main=main, key=key)
         if message.get("finish_reason") == "length":
             talk.flags[draft.action] = ResultFlag(status="truncated")
     elif role == "tool":
