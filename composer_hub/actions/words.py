@@ -180,7 +180,7 @@ def _tokens(value: Any) -> Iterator[_Token]:
     if isinstance(value, list):
         yield from _joined([(";", one) for one in value])
     elif not isinstance(value, dict):
-        yield from ((word, "word") for word in _WORD.findall(str(value)))
+        yield from _spoken(str(value))
     elif "run" in value:
         yield from _call(value)
     elif "chain" in value:
@@ -227,8 +227,7 @@ def _program(value: Any) -> str:
 def _call(value: dict[str, Any]) -> Iterator[_Token]:
     run = value["run"] if isinstance(value["run"], str) else " ".join(_texts(value["run"]))
     if "call" in value and run in _LIMITS:
-        set_here = (text for text in _texts(value.get("args", ())) if "=" in text and text[:1] != "-")
-        yield from ((word, "word") for text in set_here for word in _WORD.findall(text))
+        yield from _spoken([text for text in _texts(value.get("args", ())) if "=" in text and text[:1] != "-"])
         yield from _call(value["call"])
         return
     names = run.removeprefix("python -m ").removeprefix("python3 -m ").split(" ")
@@ -239,25 +238,37 @@ def _call(value: dict[str, Any]) -> Iterator[_Token]:
     kind = "word" if has_options and not (names[:1] and names[0] in programs.PLACED) else "placed"
     for name, *values in (*value.get("opts", ()), *value.get("rest", ())):
         yield from _flags(name, run)
-        yield from ((word, "word") for one in values for text in _texts(one) for word in _WORD.findall(text))
+        yield from _spoken(values)
     if "call" in value:
         yield from _call(value["call"])
-    for key in ("env", "in"):
-        yield from ((word, "word") for text in _texts(value.get(key, [])) for word in _WORD.findall(text))
+    yield from _spoken([value.get("env", []), value.get("in", [])])
     for one in value.get("args", ()):
-        if isinstance(one, str) and (option := _OPTION.fullmatch(one)):
-            if attached := _ATTACHED.fullmatch(one):
-                yield from (*_flags(attached[1]), (attached[2], "word"))
-            elif _LETTERS.fullmatch(one) and run not in programs.FINDERS:
-                yield from (token for letter in one[1:] for token in _flags(letter, run))
-            else:
-                yield from _flags(option["name"], run)
-                yield from ((word, "word") for word in _WORD.findall(option["value"] or ""))
-            continue
-        for text in _texts(one if one != "--" else []):
-            number = _NUMBER.fullmatch(text)
-            yield from ((word, kind) for word in ([number[1]] if number else _WORD.findall(text)))
+        option = _OPTION.fullmatch(one) if isinstance(one, str) else None
+        yield from _option(option, run) if option else _operand(one, kind)
     yield from _redirects(value.get("to", ()))
+
+
+def _option(option: re.Match[str], run: str) -> Iterator[_Token]:
+    """Yield the flags of a word that looks like an option, and the words of its value."""
+    word = option[0]
+    if attached := _ATTACHED.fullmatch(word):
+        yield from (*_flags(attached[1]), (attached[2], "word"))
+    elif _LETTERS.fullmatch(word) and run not in programs.FINDERS:
+        yield from (token for letter in word[1:] for token in _flags(letter, run))
+    else:
+        yield from _flags(option["name"], run)
+        yield from _spoken(option["value"] or "")
+
+
+def _operand(value: Any, kind: str) -> Iterator[_Token]:
+    for text in _texts(value) if value != "--" else ():
+        number = _NUMBER.fullmatch(text)
+        yield from ((word, kind) for word in ([number[1]] if number else _WORD.findall(text)))
+
+
+def _spoken(value: Any) -> Iterator[_Token]:
+    """Yield the words of a form whose places do not count."""
+    return ((word, "word") for text in _texts(value) for word in _WORD.findall(text))
 
 
 def _flags(name: str, run: str = "") -> Iterator[_Token]:
@@ -275,7 +286,7 @@ def _redirects(redirects: Iterable[Any]) -> Iterator[_Token]:
                 yield op, "joint"
             if "expands" in expands:
                 yield "$", "joint"
-            yield from ((word, "word") for text in _texts(target) for word in _WORD.findall(text))
+            yield from _spoken(target)
 
 
 def _texts(value: Any) -> Iterator[str]:
