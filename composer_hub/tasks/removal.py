@@ -90,18 +90,9 @@ def _users(tops: list[Top]) -> dict[str, set[int]]:
 
 
 def _candidate(model: PackageModel, kind: str, group: list[Top]) -> Candidate | None:
-    for source, node in group:
-        if sum(isinstance(one, Definition) and one.name == node.name for one in ast.walk(source.tree)) > 1:
-            return None
-    removal = _Removal(
-        {(source.module, node.name) for source, node in group},
-        {(source.path, node.lineno): node for source, node in group},
-    )
-    before = 0
-    while removal.possible and before != len(removal.names) + len(removal.statements):
-        before = len(removal.names) + len(removal.statements)
-        for other in model.sources.values():
-            _spread(model, other, removal)
+    if any(_is_ambiguous(source, node.name) for source, node in group):
+        return None
+    removal = _removal(model, group)
     statements = [(model.sources[path], one) for (path, _), one in removal.statements.items()]
     lines = sum((one.end_lineno or 0) - one.lineno + 1 for _, one in statements)
     if not removal.possible or len(statements) > MAX_SYMBOLS or lines > MAX_LINES:
@@ -133,6 +124,11 @@ def _candidate(model: PackageModel, kind: str, group: list[Top]) -> Candidate | 
     )
 
 
+def _is_ambiguous(source: Source, name: str) -> bool:
+    """Return whether a file has several definitions of a name, of which a test may mean any."""
+    return sum(isinstance(one, Definition) and one.name == name for one in ast.walk(source.tree)) > 1
+
+
 def _leaves_a_file(model: PackageModel, names: set[str]) -> bool:
     """Return whether some test file can still be imported, because no removed name is in its imports."""
     for path, ids in model.baseline.by_file.items():
@@ -160,6 +156,20 @@ def _guided(model: PackageModel, statements: list[tuple[Source, ast.stmt]], name
 
 
 # ------------------------------------------------------------------------------------------------------------ fixpoint
+
+
+def _removal(model: PackageModel, group: list[Top]) -> _Removal:
+    """Return everything that goes with some definitions."""
+    removal = _Removal(
+        {(source.module, node.name) for source, node in group},
+        {(source.path, node.lineno): node for source, node in group},
+    )
+    before = 0
+    while removal.possible and before != len(removal.names) + len(removal.statements):
+        before = len(removal.names) + len(removal.statements)
+        for other in model.sources.values():
+            _spread(model, other, removal)
+    return removal
 
 
 def _spread(model: PackageModel, source: Source, removal: _Removal) -> None:
