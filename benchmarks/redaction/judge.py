@@ -35,7 +35,7 @@ from composer_hub.redact.judge_model import (
     GATE,
     NUM_TOLD,
     SIZE,
-    Model,
+    JudgeModel,
     Rows,
     Trees,
     cued,
@@ -328,7 +328,7 @@ def fit_linear(
     return weights.astype(np.float16).astype(np.float32), bias
 
 
-def fit(readings: Sequence[Reading]) -> Model:
+def fit(readings: Sequence[Reading]) -> JudgeModel:
     """Train the three stages; the trees see scores of linear models that had not seen the group."""
     from lightgbm import LGBMClassifier
 
@@ -341,7 +341,7 @@ def fit(readings: Sequence[Reading]) -> Model:
     numbers = np.zeros((len(table.labels), 10 + table.rows[0][2].numbers.shape[1] + NUM_TOLD), np.float32)
     numbers[:, :2] = -20
     for part in range(_NUM_INNER):
-        model = Model(gate, cues, *fit_linear(table, inner != part))
+        model = JudgeModel(gate, cues, *fit_linear(table, inner != part))
         for first, _, rows in table.rows:
             if inner[first] == part:
                 scores = model.scores(rows)
@@ -353,7 +353,7 @@ def fit(readings: Sequence[Reading]) -> Model:
     target = np.where(table.labels == LOOK_ALIKE, ORDINARY, table.labels)[asked]
     trees.fit(numbers[asked], target, sample_weight=np.where(table.labels == LOOK_ALIKE, 2.0, 1.0)[asked])
     print(f"  {len(cues):,} cues, {len(table.labels):,} rows, {asked.sum():,} asked", flush=True)
-    return Model(gate, cues, *fit_linear(table, np.ones(len(table.labels), np.bool_)), trees_of(trees.booster_))
+    return JudgeModel(gate, cues, *fit_linear(table, np.ones(len(table.labels), np.bool_)), trees_of(trees.booster_))
 
 
 def trees_of(booster: Any) -> Trees:
@@ -375,7 +375,7 @@ def trees_of(booster: Any) -> Trees:
     return Trees(*arrays, np.array(roots, np.int64))
 
 
-def write(model: Model, path: Path) -> None:
+def write(model: JudgeModel, path: Path) -> None:
     """Write the weights; numbers are stored as small as they may be."""
     assert model.trees is not None
     trees = model.trees
@@ -442,7 +442,7 @@ def measure(before: Path | None, sessions: Sequence[Reading]) -> None:
         print("  ", worst.most_common(12))
 
 
-def found_in(one: Reading, model: Model) -> dict[float, set[tuple[str, str]]]:
+def found_in(one: Reading, model: JudgeModel) -> dict[float, set[tuple[str, str]]]:
     """Return the (value, label) pairs that a model finds in a reading, by threshold."""
     found: dict[float, set[tuple[str, str]]] = {threshold: set() for threshold in THRESHOLDS}
     for atoms, _ in one.chunks:

@@ -332,7 +332,7 @@ class Trees:
 
 
 @dataclass(frozen=True)
-class Model:
+class JudgeModel:
     """The weights of the three stages."""
 
     gate: NDArray[np.float32]  # (GATE,); its sums are above 0 where something private may be
@@ -357,17 +357,19 @@ class Model:
 
 
 @functools.cache
-def shipped() -> Model:
+def shipped() -> JudgeModel:
     """Return the model of this package."""
     data = np.load(io.BytesIO((PACKAGE / "data" / "judge.npz").read_bytes()), allow_pickle=False)
     trees = Trees(*(data[name] for name in ("feature", "threshold", "left", "right", "value", "roots")))
-    return Model(data["gate"].astype(np.float32), data["cues"], data["weights"].astype(np.float32), data["bias"], trees)
+    return JudgeModel(
+        data["gate"].astype(np.float32), data["cues"], data["weights"].astype(np.float32), data["bias"], trees
+    )
 
 
 # ------------------------------------------------------------------------------------------------------- the opinions
 
 
-def opinions(trace: Trace, threshold: float, model: Model | None = None) -> Iterator[Opinion]:
+def opinions(trace: Trace, threshold: float, model: JudgeModel | None = None) -> Iterator[Opinion]:
     """Yield each value of a trace that is private with a probability of at least the threshold, once."""
     model = model or shipped()
     seen: set[tuple[str, str]] = set()

@@ -19,7 +19,7 @@ from composer_hub.redact.judge_model import (
     CLASSES,
     GATE,
     SIZE,
-    Model,
+    JudgeModel,
     Opinion,
     Trees,
     cued,
@@ -72,17 +72,17 @@ def test_trees_give_the_softmax_of_the_sums_of_their_leaves(numbers: list[float]
     assert shares.tolist() == pytest.approx([math.exp(raw) / total for raw in sums[1:]], abs=1e-5)
 
 
-def model(gate: float, score: float, **stage: Any) -> Model:
+def model(gate: float, score: float, **stage: Any) -> JudgeModel:
     """A judge that lets everything or nothing through its gate, and scores everything alike."""
     bias = np.array([score, -99.0], np.float32)
     weights = np.zeros((SIZE, 2), np.float32)
-    return Model(np.full(GATE, gate, np.float32), np.zeros(0, np.uint64), weights, bias, **stage)
+    return JudgeModel(np.full(GATE, gate, np.float32), np.zeros(0, np.uint64), weights, bias, **stage)
 
 
 SURE = trees_of([{"leaf": -9.0}, {"leaf": 9.0}, {"leaf": -9.0}])
 
 
-def said(text: str, chosen: Model) -> list[str]:
+def said(text: str, chosen: JudgeModel) -> list[str]:
     return [
         opinion.value for opinion in opinions(Trace("t", "x", "s", (Message("user", text),), ()), 0.5, model=chosen)
     ]
