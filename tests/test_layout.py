@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -122,6 +123,16 @@ def test_every_room_is_in_one_wing_and_the_docs_name_it() -> None:
     text = (house.ROOT / "docs" / "architecture.md").read_text()
     for wing, rooms in WINGS.items():
         assert f"| {wing} | {', '.join(f'`{room}`' for room in rooms.split())} |" in text
+
+
+def test_the_docs_list_the_rooms_as_the_ladder_does() -> None:
+    table = (house.ROOT / "docs" / "architecture.md").read_text().partition("| room |")[2].partition("\n\n")[0]
+    rows = [re.findall(r"`(\w+)(?:/|\.py)`", line.split("|")[1]) for line in table.splitlines()[2:]]
+    rung = {room: number for number, line in enumerate(LADDER) for room in line.split()}
+    assert sorted(room for row in rows for room in row) == sorted(rung)
+    rungs = [{rung[room] for room in row} for row in rows]
+    assert rungs == sorted(rungs, key=min)
+    assert all(len(row) == 1 for row in rungs), "rooms of one row are on one line of the ladder"
 
 
 @pytest.mark.parametrize("name", PATHS)
