@@ -23,6 +23,7 @@ import nbclient
 import nbformat
 import pytest
 
+from composer_hub import report
 from composer_hub.cli.main import root
 from tests.quick import quick
 
@@ -90,6 +91,12 @@ def test_every_reason_and_metric_that_the_code_counts_is_in_the_reference(folder
 def test_the_notebooks_are_the_tutorials() -> None:
     stale = [path.name for path, text in script("notebooks").notebooks().items() if path.read_text() != text]
     assert not stale, "run python scripts/notebooks.py"
+
+
+def test_the_first_tutorial_quotes_what_its_report_says() -> None:
+    quoted = re.search(r"^> (.+)$", (DOCS / "start" / "lost_turns.md").read_text(), re.MULTILINE)
+    assert quoted
+    assert quoted[1] in " ".join(report.report([ROOT / "composer_hub" / "demo" / "sessions"]).summary().split())
 
 
 def test_every_page_is_in_the_navigation_of_the_site_once() -> None:
