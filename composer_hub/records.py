@@ -265,7 +265,7 @@ class Vote:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A preference of a better action over the student's, ready for `DPOTrainer`."""
+    """A preference of one action over another, ready for `DPOTrainer`."""
 
     pair_id: str  # made from the step and both answers
     trace_id: str  # of the step
@@ -274,7 +274,7 @@ class Pair:
     num_steps: int  # of that trace
     prompt: tuple[Message, ...]  # the prompt of both answers, maybe as a window
     chosen: tuple[Message, ...]  # the better answer
-    rejected: tuple[Message, ...]  # the student's own action
+    rejected: tuple[Message, ...]  # the worse one: the student's own action, unless a reviewer swapped the two
     tools: tuple[JsonObject, ...]  # schemas of the tools that the prompt offers
     level: str = ""  # at which the teachers agree on `chosen`
     num_agree: int = 0  # teachers that agree

@@ -25,6 +25,7 @@ import pytest
 
 from composer_hub import report
 from composer_hub.cli.main import root
+from composer_hub.errors.vocabulary import BLAMES
 from tests.quick import quick
 
 ROOT = Path(__file__).parents[1]
@@ -91,6 +92,12 @@ def test_every_reason_and_metric_that_the_code_counts_is_in_the_reference(folder
 def test_the_notebooks_are_the_tutorials() -> None:
     stale = [path.name for path, text in script("notebooks").notebooks().items() if path.read_text() != text]
     assert not stale, "run python scripts/notebooks.py"
+
+
+def test_the_glossary_names_every_blame() -> None:
+    row = re.search(r"^\| blame \| (.+) \|$", (DOCS / "architecture.md").read_text(), re.MULTILINE)
+    assert row
+    assert set(BLAMES) <= set(re.findall(r"\w+", row[1]))
 
 
 def test_the_first_tutorial_quotes_what_its_report_says() -> None:
