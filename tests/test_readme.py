@@ -45,6 +45,13 @@ def test_every_command_of_the_readme_exists_with_its_options(line: str) -> None:
         assert option in text, f"{option} is not an option of composer-hub {' '.join(names)}"
 
 
+@pytest.mark.parametrize("page", ["README.md", "docs/tasks.md"])
+def test_a_page_shows_the_trainer_under_accelerate(page: str) -> None:
+    launched = re.findall(r"^accelerate launch (\S+) --config (\S+)", (ROOT / page).read_text(), re.MULTILINE)
+    assert launched
+    assert all((ROOT / path).is_file() for paths in launched for path in paths)
+
+
 def test_the_first_commands_of_the_readme_work_from_a_checkout_and_need_no_installation() -> None:
     assert shell_lines()[:3] == ["make demo", "make test", "uvx --from . composer-hub demo"]
 
