@@ -78,8 +78,8 @@ def sessions_of(job: ReadJob, transform: Transform | None, report: FileReport) -
         provenance.setdefault("file_digest", report.digest)  # a published trace names the file it was first read from
         license = session.trace.license or job.origin.license or job.options.license
         trace = dataclasses.replace(session.trace, provenance=provenance, license=license)
-        # Step keys identify copies; a digest is only for formats without keys.
-        digest = "" if any(session.keys) else stable_id("content", trace.messages)
+        # Step keys identify copies; a digest is for sessions in which a step has no key.
+        digest = "" if all(session.keys) else stable_id("content", trace.messages)
         keys = tuple(_short(key) if key else "" for key in session.keys)
         thoughts = tuple(dataclasses.replace(one, key=_short(one.key)) for one in session.thoughts)
         new: Any = dataclasses.replace(session, trace=trace, keys=keys, thoughts=thoughts)

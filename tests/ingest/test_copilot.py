@@ -90,7 +90,6 @@ def test_after_a_rewind_the_model_reads_what_was_before_it(sessions):
 def test_a_call_that_no_message_asks_for_is_a_step_whose_text_is_lost(sessions):
     *_, step, last = sessions[0].trace.steps
     assert step.prefix_reason == "rewound; action_text_lost"
-    assert sessions[0].keys[-2:] == ("copilot:c7", "copilot:m8"), "the step is known by its call"
     assert texts(sessions[0].trace, last) == ["You are the GitHub Copilot CLI.", "add() was wrong; it is fixed now."]
     assert last.prefix_reason == "rewound; action_text_lost; compacted"
 

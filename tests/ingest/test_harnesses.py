@@ -61,8 +61,8 @@ SAMPLES = {
     "swe_smith/swe-smith-sample-rows.json": "chat_rows",
 }
 
-# Logs that do not record an id of each message. A copy of one is known by its content. Keys of some steps only would
-# be worse than none: of a copy, the steps without one would stay.
+# Logs that do not record an id of each message that is unique in all sessions. A copy of one is known by its content.
+# An id that the provider gives is none: Ollama draws those of its answers from 999 numbers.
 WITHOUT_KEYS = {
     "aider/aider.chat.history.md",  # text only
     "atif/atif_1.7.json",  # steps are numbered
@@ -71,6 +71,7 @@ WITHOUT_KEYS = {
     "chat_rows/swe_rebench_openhands.jsonl",  # only calls have ids
     "cline/cline_api_conversation_history.json",  # only calls have ids
     "cline/cline_session.messages.json",  # ids of which no real log shows that they are unique
+    "copilot/events.jsonl",  # a call that no message asks for has only the provider's id
     "cursor/stream.jsonl",  # a message without calls after it has no id
     "cursor/transcript.jsonl",  # only calls have ids, and few of them
     "droid/stream.jsonl",  # a final text may have no id; the session's id drops copies of what was printed
@@ -79,6 +80,9 @@ WITHOUT_KEYS = {
     "hf_native/hf_native.jsonl",  # converted rows; raw events keep their own ids
     "inspect/small.eval",  # written before replies had ids
     "kimi/cli_wire.jsonl",  # steps of kimi-cli are numbered
+    "mini_swe_agent/mini_1.1_responses.traj.json",  # only the provider's ids
+    "mini_swe_agent/mini_1.1_toolcalls.traj.json",  # only the provider's ids
+    "qwen_code/stream.jsonl",  # only the provider's ids
     "swe_agent/swe_agent_1x.traj",  # only calls have ids
 }
 

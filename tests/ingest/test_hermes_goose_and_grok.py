@@ -6,6 +6,7 @@ import json
 
 from composer_hub.errors.find import find_errors
 from composer_hub.ingest.readers import goose, grok, hermes
+from composer_hub.ingest.reading import Reading
 
 
 def shown(trace, step):
@@ -39,6 +40,32 @@ def test_an_export_of_hermes_has_the_keys_of_its_database(samples, read):
                         for name in ("export.jsonl", "state.db"))  # fmt: skip
     assert exported == stored
     assert all(key.startswith("hermes:2026") for key in exported)
+
+
+def session_file(folder, name, messages):
+    path = folder / f"session_{name}.json"
+    path.write_text(json.dumps({"session_id": name, "model": "m", "platform": "cli", "session_start": "2026",
+                                "messages": messages}))  # fmt: skip
+    return path
+
+
+def test_numbers_of_hermes_messages_name_nothing_without_their_session(tmp_path):
+    for name in ("one", "two"):
+        session_file(tmp_path, name, [{"id": 1, "role": "user", "content": "Hi"},
+                                      {"id": 2, "role": "assistant", "content": f"I am {name}."}])  # fmt: skip
+    assert [session.keys for session in Reading([tmp_path])] == [("",), ("",)]
+
+
+def test_a_copy_is_one_although_only_some_of_its_steps_have_keys(tmp_path):
+    messages = [{"id": 1, "role": "user", "content": "Hi"},
+                {"id": 2, "role": "assistant", "content": "Yes?", "session_id": "s"},
+                {"role": "assistant", "content": "I wait.", "session_id": "s"}]  # fmt: skip
+    for folder in (tmp_path / "a", tmp_path / "b"):
+        folder.mkdir()
+        session_file(folder, "s", messages)
+    reading = Reading([tmp_path])
+    assert [bool(key) for session in reading for key in session.keys] == [True, False]
+    assert reading.report.counts["duplicate_traces"] == 1
 
 
 def test_what_hermes_rewound_is_a_branch(logs, read_file, tmp_path):

@@ -212,7 +212,7 @@ class _CopilotFile:
             return
         calls, thread.starts = tuple(thread.starts.values()), {}
         thread.asked.update({call.call_id: call.name for call in calls})
-        thread.talk.act(Message("assistant", "", calls), model=self.model, reason=TEXT_LOST, key=calls[0].call_id)
+        thread.talk.act(Message("assistant", "", calls), model=self.model, reason=TEXT_LOST)
         thread.talk.note(TEXT_LOST)
 
     def _answer(self, thread: _Thread, data: dict[str, Any]) -> None:

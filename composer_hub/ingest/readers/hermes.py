@@ -102,7 +102,8 @@ def _take(talk: Conversation, message: dict[str, Any], report: FileReport, *, ma
         thinking = first_text(message, "reasoning_content", "reasoning")
         # A row's number is unique in its session; the database and its exports have the same one.
         number = int_at(message, "id")
-        key = "" if number is None else f"{text_at(message, 'session_id')}/{number}"
+        session = text_at(message, "session_id")
+        key = f"{session}/{number}" if session and number is not None else ""
         draft = talk.act(Message("assistant", text, calls, reasoning_content=thinking), main=main, key=key)
         if message.get("finish_reason") == "length":
             talk.flags[draft.action] = ResultFlag(status="truncated")

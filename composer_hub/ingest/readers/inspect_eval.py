@@ -213,8 +213,7 @@ class _Sample:
         for entry in dicts_at(self.sample, "messages"):
             message = self._message(entry)
             if message.role == "assistant":
-                reasoning, key = _reasoning_status(entry), text_at(entry, "id")
-                self.talk.act(message, model=text_at(entry, "model"), reasoning=reasoning, key=key)
+                self.talk.act(message, model=text_at(entry, "model"), reasoning=_reasoning_status(entry))
             elif message.role == "tool":
                 self.talk.answer(message, _flag(entry))
             else:

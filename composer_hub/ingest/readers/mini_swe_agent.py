@@ -101,7 +101,7 @@ class _MiniReader:
         role, extra = text_at(entry, "role"), dict_at(entry, "extra")
         self.exit_status = text_at(extra, "exit_status") or self.exit_status
         if entry.get("object") == "response":
-            self._act(_response(entry), extra, _response_status(entry), key=text_at(entry, "id"))
+            self._act(_response(entry), extra, _response_status(entry))
         elif role == "assistant":
             self._act(_assistant(entry), extra)
         elif role == "tool" or entry.get("type") == "function_call_output":
@@ -113,11 +113,11 @@ class _MiniReader:
         elif role != "exit":  # the exit message closes the log; the model never reads it
             self.report.unknown(f"role {role}", number)
 
-    def _act(self, message: Message, extra: dict[str, Any], reasoning: str = "", key: str = "") -> None:
+    def _act(self, message: Message, extra: dict[str, Any], reasoning: str = "") -> None:
         self.has_calls = self.has_calls or bool(message.tool_calls)
         response = dict_at(extra, "response")
-        usage, key = usage_of(response.get("usage")), key or text_at(response, "id")
-        self.talk.act(message, model=text_at(response, "model"), reasoning=reasoning, key=key, usage=usage)
+        usage = usage_of(response.get("usage"))
+        self.talk.act(message, model=text_at(response, "model"), reasoning=reasoning, usage=usage)
 
     def _answer(self, entry: dict[str, Any], extra: dict[str, Any]) -> None:
         call_id = first_text(entry, "tool_call_id", "call_id")
@@ -148,8 +148,7 @@ class _MiniReader:
             message = Message("assistant", text_at(extra, "model_response"))
         view = self.talk.view
         if message.content or message.tool_calls:
-            key = text_at(response, "id")
-            draft = self.talk.act(message, model=text_at(response, "model"), main=False, key=key)
+            draft = self.talk.act(message, model=text_at(response, "model"), main=False)
             index = self.talk.answer_to(draft, complaint, ResultFlag(True, None, "failed", "format_error"))
             self.talk.forget([*view, index])
         else:

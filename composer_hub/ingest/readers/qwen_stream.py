@@ -72,7 +72,6 @@ class _Lane:
             if blocks.text:
                 self.talk.say(Message("user", blocks.text))
             return
-        self.open.key = self.open.key or text_at(message, "id")
         self.open.take(blocks)
         self.open.add(usage=usage_of(message.get("usage")), model=text_at(message, "model"))
 
