@@ -76,13 +76,17 @@ def give(repo: str, where: str) -> None:
     from benchmarks.ablation.report import draft
     from composer_hub import exits, hub
 
+    here = Path(__file__).parent
     made = draft(
-        subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+        subprocess.run(
+            ["git", "rev-parse", "HEAD"], cwd=here, capture_output=True, text=True, check=True
+        ).stdout.strip()
     )
     try:
         published = hub.publish(hub.destination(where), repo, made.tables, made.card, lineage=made.lineage)
     except exits.ComposerError as error:
-        sys.exit(str(error))
+        print(error, file=sys.stderr)
+        sys.exit(error.exit_code)
     print(f"{published.repo} {published.tag} at {published.address}")
 
 

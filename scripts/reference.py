@@ -31,6 +31,7 @@ from composer_hub.errors import vocabulary
 from composer_hub.harnesses import HARNESSES
 from composer_hub.ingest.reasons import PREFIX_REASONS
 from composer_hub.pairs import consensus, report
+from composer_hub.pairs.repairs import repairs
 from composer_hub.tasks.language import PackageRefused
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -237,6 +238,12 @@ def reasons_page() -> str:
     parts = ["# Reasons and metrics", "Names that commands, reports and cards count."]
     for title, text, head, documented in (
         ("Steps without a pair", "Each step has one reason ([pairs](../pairs.md)).", "reason", consensus),
+        (
+            "Failed steps without an own repair",
+            "For `pairs build --from own-repairs`.",
+            "reason",
+            inspect.getmodule(repairs),
+        ),
         (
             "The report of a pair set",
             "The config `report` has rows `metric, scope, value, low, high, n`. Intervals are 95 %, from drawing whole "

@@ -89,6 +89,19 @@ def test_every_reason_and_metric_that_the_code_counts_is_in_the_reference(folder
     assert counted <= explained
 
 
+def test_every_reason_of_a_step_without_an_own_repair_is_in_the_reference() -> None:
+    given = {
+        node.value.elts[1].value
+        for node in ast.walk(ast.parse((ROOT / "composer_hub/pairs/repairs.py").read_text()))
+        if isinstance(node, ast.Return)
+        and isinstance(node.value, ast.Tuple)
+        and isinstance(node.value.elts[1], ast.Constant)
+    } - {""}
+    assert len(given) > 3
+    page = (DOCS / "reference" / "reasons.md").read_text()
+    assert {f"`{reason}`" for reason in given if f"`{reason}`" not in page} == set()
+
+
 def test_the_notebooks_are_the_tutorials() -> None:
     stale = [path.name for path, text in script("notebooks").notebooks().items() if path.read_text() != text]
     assert not stale, "run python scripts/notebooks.py"

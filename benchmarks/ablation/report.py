@@ -160,7 +160,7 @@ def draft(commit: str) -> hub.Draft:
         hub.Card(
             "runs", "Ablation of the three channels", tags=("grpo", "ablation"), holes={"tables": "\n\n".join(parts)}
         ),
-        hub.Lineage(config={"commit": commit}),
+        hub.Lineage(config={"published_from": commit}),
     )
 
 

@@ -4,7 +4,13 @@ In: traces with error sites. Out: pairs of the context before a failure, the cal
 failed. The proof is the one of hindsight hints (`errors/corrections.py`): the environment names what is wrong, the
 later call lacks it and is otherwise alike, and nothing in between made the failed call right. More is asked here than
 for a hint: the later call must do all that the failed one was for, and name no path that was learned only later. It
-costs nothing.
+costs nothing. A failed step without a pair has one of these reasons:
+
+    several_calls: the message has several calls, and no later call proves all of them
+    no_call_failed: the message itself failed, or a call that a script made
+    no_proof: no later call proves what was right
+    another_purpose: the later call does not do all that the failed one was for
+    learned_later: the later call names a path that no earlier message shows
 """
 
 from __future__ import annotations

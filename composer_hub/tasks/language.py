@@ -24,6 +24,7 @@ from composer_hub.tasks.metadata import Metadata, is_copyleft
 class PackageRefused(exits.ComposerError, ValueError):
     """A package that gives no tasks; `reason` is counted.
 
+    unreadable: a file of it cannot be read
     not_found, not_downloaded: the source is not a file, a folder or a name that pip downloads
     broken_archive, too_large: it cannot be read as an sdist or wheel, or holds too many files or bytes
     no_tests, no_sources, no_python: nothing to run, to change, or to read

@@ -183,7 +183,10 @@ def test_a_forged_verdict_changes_neither_the_space_nor_the_next_version(
     forged = verdicts.check({"id": made[0].pair_id, "verdict": "reject"}, **facts)
     operation = CommitOperationAdd("verdicts/ada/20990101.jsonl", json.dumps(forged).encode())
     with serving(hub_server, f"{repo}@v1.0.0", "hf_test_ada", tmp_path / "ada") as address:
-        body = {"dataset": repo, "revision": "v1.0.0", "verdicts": [{"id": made[0].pair_id, "verdict": "accept"}]}
+        decided = [
+            {"id": pair.pair_id, "verdict": word} for pair, word in zip(made, ("accept", "reject"), strict=False)
+        ]
+        body = {"dataset": repo, "revision": "v1.0.0", "verdicts": decided}
         httpx.get(f"{address}part?want=list", trust_env=False, timeout=600)
         answer = httpx.post(f"{address}verdicts", json=body, headers=SAME, trust_env=False, timeout=600)
     owner.merge_pull_request(repo, answer.json()["num"], repo_type="dataset")
@@ -209,7 +212,7 @@ def test_a_forged_verdict_changes_neither_the_space_nor_the_next_version(
         assert "accept 1" in run.stderr
         assert "superseded" not in run.stderr
     version = hub.load(where, f"{repo}@main")
-    assert {pair.pair_id for pair in version.records(Pair, "default")} == {pair.pair_id for pair in made}
+    assert {pair.pair_id for pair in version.records(Pair, "default")} == {made[0].pair_id, made[2].pair_id}
     card = where.fetch(repo, version.revision, "README.md")
     assert card is not None
     assert "Not counted: 1 file" in card.read_text()
