@@ -45,6 +45,7 @@ from composer_hub.train.hinting import hinter_of
 from composer_hub.train.isolation import isolated
 from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.rollouts import Rollout
+from composer_hub.train.run.own_pairs import make_pairs
 from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.teacher import HintTeacher
 from composer_hub.train.uplift import action_logps
@@ -62,6 +63,7 @@ class Arm:
     contrast: bool = False  # the hint counts by what a control does not do
     retries: bool = False  # pairs are hinted retries of the model's own, not what teachers agree on
     after_hint: bool = False  # these retries are learned after the hint that they were written with
+    own_pairs: bool = False  # pairs are those that a run makes: retries that are not errors
     failures: bool = False  # pairs of turns that failed only
     told: bool = False  # training prompts name every method and argument of the task; held-out ones do not
     extra_steps: float = 1.0  # times the steps of the other arms
@@ -88,6 +90,8 @@ ARMS = {
         Arm("sft_hinted", SFT, retries=True, after_hint=True),
         Arm("grpo_told", told=True),
         Arm("replay_failures", {"beta_replay": 0.2}, failures=True),
+        # The third round.
+        Arm("own_pairs", SFT, retries=True, own_pairs=True),
     )
 }
 
@@ -157,7 +161,11 @@ def run(
             bank = make.trainer(model, training, {"max_steps": 1})
             bank.hinter = _with_writer(bank, hint_of(api))
             rng, tried = random.Random(f"teachers-{seed}"), training[-budget.bank :]
-            pairs = replayed(bank, api, tried, tokenizer, _bank_of(arm), rng, budget)
+            if arm.own_pairs:
+                rows = [task.row(-1) for task in tried]
+                pairs, _ = make_pairs(bank, len(rows), rows=rows, batch_size=budget.pairs_a_step)
+            else:
+                pairs = replayed(bank, api, tried, tokenizer, _bank_of(arm), rng, budget)
             num_steps -= round((1 + arm.retries / 2) * budget.bank / budget.rollouts_a_step)
             settings |= {} if pairs else {"beta_replay": 0.0}
             del bank

@@ -26,11 +26,13 @@ NAMES = {
     "sft_agreed": "+ SFT on agreed turns", "grpo_time": "GRPO, 1.3 times the steps",
     "hint_fork": "+ hint at the fork", "sft_hinted": "+ SFT on retries after their hint",
     "grpo_told": "GRPO, told while it trains", "replay_failures": "+ replay of failed turns",
+    "own_pairs": "+ a run's own pairs",
 }  # fmt: skip
 COMPARED = (
     ("all", "grpo"), ("hint", "grpo"), ("hint", "control"), ("replay", "grpo"), ("hint", "sft_retries"),
     ("hint", "sft_hinted"), ("hint", "grpo_told"), ("hint", "hint_live"), ("hint_fork", "hint"), ("contrast", "hint"),
-    ("all", "grpo_time"), ("replay", "sft_agreed"), ("replay_failures", "grpo"),
+    ("all", "grpo_time"), ("replay", "sft_agreed"), ("replay_failures", "grpo"), ("own_pairs", "grpo"),
+    ("own_pairs", "hint"), ("own_pairs", "sft_retries"),
 )  # fmt: skip
 COLORS = {"grpo": "#7f7f7f", "control": "#cc79a7", "hint": "#d55e00", "replay": "#009e73", "all": None}
 Run = Mapping[str, Any]

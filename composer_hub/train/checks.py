@@ -47,7 +47,7 @@ _SOURCES = (  # package, file, classes; a later class overrides an earlier one, 
     ("composer_hub", "train/run/options.py", ("SourceOptions", "EvalOptions", "PublishingOptions", "LaunchOptions")),
 )
 _RANGES = {
-    "alpha_sdpo beta_replay replay_nll_weight learning_rate warmup_steps": (0, math.inf),
+    "alpha_sdpo beta_replay replay_nll_weight own_pairs learning_rate warmup_steps": (0, math.inf),
     "measure_every env_timeout_s eval_every preflight_retries sync_every outer_lr round_minutes": (0, math.inf),
     "hint_divergence max_left_out outer_momentum": (0, 1),
     "replay_strength temperature logging_steps save_steps": (1e-6, math.inf),
@@ -410,14 +410,25 @@ def _publishing(values: Mapping[str, Any]) -> Iterator[str]:
 
 def _channels(values: Mapping[str, Any]) -> Iterator[str]:
     has_hints, source = values["alpha_sdpo"], values["hint_source"]
-    if values["beta_replay"] and not values["pairs"]:
+    if values["beta_replay"] and not (values["pairs"] or values["own_pairs"]):
         yield "beta_replay is set without pairs. Name --pairs owner/name@revision, or set it to 0."
+    if values["own_pairs"]:
+        yield from _own_pairs(values)
     if has_hints and values["traces"] and source == "rollouts":
         yield "hint_source rollouts does not read traces. Set --hint_source to traces or both."
     if has_hints and not values["traces"] and source in ("traces", "both"):
         yield f"hint_source {source} needs traces. Name --traces owner/name@revision, or set it to rollouts."
     if (values["preflight"] or values["preflight_only"]) and not has_hints:
         yield "preflight measures hints, but alpha_sdpo is 0. Set it, or leave preflight out."
+
+
+def _own_pairs(values: Mapping[str, Any]) -> Iterator[str]:
+    if values["pairs"]:
+        yield "own_pairs and pairs are both set. Choose one of them."
+    if not values["beta_replay"]:
+        yield "own_pairs makes pairs, but beta_replay is 0. Set it, or leave own_pairs out."
+    if not values["environment"]:
+        yield "own_pairs plays tasks in an environment. Name one with --environment, or leave own_pairs out."
 
 
 def _offline(values: Mapping[str, Any]) -> Iterator[str]:

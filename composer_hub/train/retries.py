@@ -167,33 +167,46 @@ async def _awaited(result: Any) -> Any:
     return await result
 
 
-def _shares(trainer: Any, rows: Sequence[Mapping[str, Any]], retries: Sequence[Retry], num_samples: int) -> list[float]:
-    """Return the share of each retry's samples that succeed; NaN if its state was not reached."""
-    shares = []
+def played(
+    trainer: Any, rows: Sequence[Mapping[str, Any]], num_samples: int, retries: Sequence[Retry] = ()
+) -> Iterator[int]:
+    """Play each task some times without changing the run, from its retry if there are retries.
+
+    Yields the number of tasks in each batch, whose rollouts the trainer has until the next one. Every rank
+    must call this.
+    """
     usual = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
     at_once = max(1, usual // num_samples)
-    # Scoring gathers over ranks, so all make equally many batches; a rank without turns plays any task.
-    num_batches = -(-max(gather_object([len(retries)])) // at_once)
+    # Scoring gathers over ranks, so all make equally many batches; a rank without tasks plays any of them.
+    num_batches = -(-max(gather_object([len(rows)])) // at_once)
     spare = next(iter(rows), trainer.train_dataset[0])
     with isolated(trainer, num_samples):
         set_seed(EVAL_SEED + trainer.accelerator.process_index)
         for first in range(0, num_batches * at_once, at_once):
-            part = list(retries[first : first + at_once])
-            batch = [*rows[first : first + at_once], *[spare] * (at_once - len(part))]
-            trainer.retries = [retry for retry in part for _ in range(num_samples)]
+            part = rows[first : first + at_once]
+            batch = [*part, *[spare] * (at_once - len(part))]
+            again = retries[first : first + at_once]
+            trainer.retries = [retry for retry in again for _ in range(num_samples)]
             with torch.no_grad():
                 # TRL's own method: hints, exports and alarms are for training only.
                 GRPOTrainer._generate_and_score_completions(
                     trainer, [dict(row) for row in batch for _ in range(num_samples)]
                 )
-            rewards = total_rewards(trainer._rewards_by_function, trainer.reward_weights, unscored=math.nan)
-            mine = rewards.view(trainer.accelerator.num_processes, at_once, num_samples)
-            scores = mine[trainer.accelerator.process_index].tolist()
-            are_reached = trainer.retries_reached
-            for number, samples in enumerate(scores[: len(part)]):
-                same = all(are_reached[number * num_samples : (number + 1) * num_samples])
-                successes = sum(reached(one, trainer.args.success_reward) for one in samples)
-                shares.append(successes / num_samples if same else math.nan)
+            yield len(part)
+
+
+def _shares(trainer: Any, rows: Sequence[Mapping[str, Any]], retries: Sequence[Retry], num_samples: int) -> list[float]:
+    """Return the share of each retry's samples that succeed; NaN if its state was not reached."""
+    shares = []
+    for size in played(trainer, rows, num_samples, retries):
+        rewards = total_rewards(trainer._rewards_by_function, trainer.reward_weights, unscored=math.nan)
+        mine = rewards.view(trainer.accelerator.num_processes, -1, num_samples)
+        scores = mine[trainer.accelerator.process_index].tolist()
+        are_reached = trainer.retries_reached
+        for number, samples in enumerate(scores[:size]):
+            same = all(are_reached[number * num_samples : (number + 1) * num_samples])
+            successes = sum(reached(one, trainer.args.success_reward) for one in samples)
+            shares.append(successes / num_samples if same else math.nan)
     return shares
 
 

@@ -158,14 +158,23 @@ class AddedTerms:
     """The terms of a run that weigh something, in the order in which they are added."""
 
     def __init__(self, terms: Iterable[Term], accelerator: Any) -> None:
-        self.terms, self.accelerator = [term for term in terms if term.weight], accelerator
-        names = [term.name for term in self.terms]
-        if doubled := sorted({name for name in names if names.count(name) > 1 or name == "policy"}):
-            raise TrainerError(f"Two terms of this run are called {doubled[0]}. Give each a name of its own.")
-        self._drawn: dict[str, deque[_Drawn]] = {name: deque() for name in names}
-        for loader in (term.loader for term in self.terms):
-            if loader is not None and loader.num_ranks == 1:
-                loader.rank, loader.num_ranks = accelerator.process_index, accelerator.num_processes
+        self.terms: list[Term] = []
+        self.accelerator = accelerator
+        self._drawn: dict[str, deque[_Drawn]] = {}
+        for term in terms:
+            self.add(term)
+
+    def add(self, term: Term) -> None:
+        """Add a term, if it weighs something."""
+        if not term.weight:
+            return
+        if term.name in self._drawn or term.name == "policy":
+            raise TrainerError(f"Two terms of this run are called {term.name}. Give each another name.")
+        self.terms.append(term)
+        self._drawn[term.name] = deque()
+        loader = term.loader
+        if loader is not None and loader.num_ranks == 1:
+            loader.rank, loader.num_ranks = self.accelerator.process_index, self.accelerator.num_processes
 
     def __iter__(self) -> Iterator[Term]:
         return iter(self.terms)

@@ -42,6 +42,7 @@ class ComposerTrainer(TracedTrainer):
     """GRPO + alpha * hint divergence at error turns + beta * preference loss on replayed pairs + the caller's terms."""
 
     hint_term: ClassVar[type[HintTerm]] = HintTerm
+    own_pairs = 0  # rollouts from which the trainer of a run makes pairs before its first step
 
     def __init__(
         self,
@@ -57,10 +58,10 @@ class ComposerTrainer(TracedTrainer):
         self.terms = AddedTerms([*self._built_in(pairs, traces), *terms], self.accelerator)
         check_options(
             self.args,
-            has_pairs=pairs is not None,
+            has_pairs=pairs is not None or bool(self.own_pairs),
             has_tools=bool(self.tools),
             has_traces=traces is not None,
-            has_terms=bool(self.terms),
+            has_terms=bool(self.terms or self.own_pairs),
             sharding=self.sharding,
         )
         self.hinter = hinter or hinter_of(self)
@@ -72,7 +73,7 @@ class ComposerTrainer(TracedTrainer):
         other = second_module(self, self.sharding) if kind == "fixed" else None
         wrapped = self._reader if self.sharding == ZERO3 else None
         self.teacher = HintTeacher(kind, self._bare, other=other, sharding=self.sharding, wrapped=wrapped)
-        if self.terms and self.sharding != ZERO3:
+        if (self.terms or self.own_pairs) and self.sharding != ZERO3:
             self._check_head()
         self.guard = FiniteGuard(self._bare, is_scaled=getattr(self.accelerator, "scaler", None) is not None)
         self.add_callback(self.guard)
@@ -190,11 +191,7 @@ class ComposerTrainer(TracedTrainer):
         """Return the uplift of the hints in some fresh rollouts, without changing the run; `look` sees each batch."""
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to measure.")
-        if self.sharding and not has_shards(self.model):
-            raise TrainerError(
-                f"preflight generates before {self.sharding} has prepared the weights. Leave it out, or run it alone "
-                "on one GPU with --preflight_only true."
-            )
+        self.check_weights_are_ready("preflight", "run it alone on one GPU with --preflight_only true")
         found: list[SiteUplift] = []
         with isolated(self, self.num_generations):
             for term in self.terms:
@@ -207,6 +204,13 @@ class ComposerTrainer(TracedTrainer):
                 if look is not None:
                     look(batch)
         return found
+
+    def check_weights_are_ready(self, what: str, instead: str) -> None:
+        """Refuse to generate with shards that are only prepared when training begins."""
+        if self.sharding and not has_shards(self.model):
+            raise TrainerError(
+                f"{what} generates before {self.sharding} has prepared the weights. Leave it out, or {instead}."
+            )
 
     def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
         return next(term for term in self.terms if isinstance(term, HintDivergence)).uplifts(list(sites))

@@ -146,7 +146,7 @@ def trainer_of(world: Any, folder: Path, kind: Any = None, **options: Any) -> An
     """
     kind = kind or ComposerTrainer
     model, tokenizer = world
-    passed = ("peft_config", "hinter", "traces", "callbacks", "terms", "pairs", "rollouts")
+    passed = ("peft_config", "hinter", "traces", "callbacks", "terms", "pairs", "rollouts", "own_pairs")
     extra = {name: options.pop(name) for name in passed if name in options}
     pair_batch, rewards = options.pop("pair_batch", 2), options.pop("rewards", some_tool_worked)
     environment = options.pop("environment", Desk)

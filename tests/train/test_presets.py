@@ -32,7 +32,7 @@ def test_a_preset_is_read_without_an_option_that_is_not_there(name: str, tmp_pat
     words = ["--config", name, "--output_dir", str(tmp_path / "run"), *ON_CPU]
     if "model_name_or_path" not in values:
         words += ["--model_name_or_path", "small"]
-    if values.get("beta_replay"):
+    if values.get("beta_replay") and not values.get("own_pairs"):
         words += ["--pairs", "me/pairs@v1.0.0"]
     if values.get("hint_source", "rollouts") != "rollouts":
         words += ["--traces", "me/traces@v1.0.0"]

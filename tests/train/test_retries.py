@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,10 +16,14 @@ from composer_hub.environments.desk import UNKNOWN_TOOL  # noqa: E402
 from composer_hub.records import ToolCall  # noqa: E402
 from composer_hub.train import retries  # noqa: E402
 from composer_hub.train.retries import Retry, SiteRetries, reach_states  # noqa: E402
+from composer_hub.train.run.main import run  # noqa: E402
+from composer_hub.train.run.options import parse  # noqa: E402
+from composer_hub.train.run.own_pairs import FILE, learn_from_retries, make_pairs, read_pairs  # noqa: E402
 from composer_hub.train.run.preflight import preflight  # noqa: E402
 from composer_hub.train.run.record import RunRecord  # noqa: E402
 from composer_hub.train.run.trainer import RunTrainer  # noqa: E402
 from tests.train.runs import ANSWER, CALL, Scripted  # noqa: E402
+from tests.train.tiny_run import TINY  # noqa: E402
 
 WRITER = ("quoted", "tool_not_found")
 
@@ -131,3 +136,71 @@ def test_a_state_counts_as_reached_if_every_call_gives_the_recorded_result() -> 
         Retry([], []),
     ]
     assert reach_states(trainer, calls) == [True, False, True]
+
+
+# ------------------------------------------------------------------------------------------------------ own pairs
+
+
+def with_own_pairs(make_trainer: Any, kind: Any) -> Any:
+    return make_trainer(kind, beta_replay=0.2, replay_nll_weight=1.0, pairs=None, own_pairs=16, max_steps=2)
+
+
+def test_what_worked_after_a_hint_is_learned_without_it(make_trainer: Any) -> None:
+    trainer = with_own_pairs(make_trainer, Follower)
+    pairs, counts = make_pairs(trainer, 16)
+    assert counts == {"rollouts": 16, "failed_turns": 16, "pairs": 16}
+    for pair in pairs:
+        prompt, chosen, rejected = map(trainer._tokenizer.decode, (pair.prompt_ids, pair.chosen_ids, pair.rejected_ids))
+        assert prompt.endswith("<|im_start|>assistant\n")
+        assert "`add`" not in prompt
+        assert '"name": "add"' in chosen
+        assert chosen.endswith("<|im_end|>")
+        assert '"name": "plus"' in rejected
+        assert pair.ref_chosen < 0 > pair.ref_rejected
+    assert trainer.max_tool_calling_iterations == 3
+    assert not trainer._metrics["train"]
+
+
+def test_a_retry_that_fails_again_makes_no_pair(make_trainer: Any) -> None:
+    pairs, counts = make_pairs(with_own_pairs(make_trainer, Stubborn), 16)
+    assert counts == {"rollouts": 16, "failed_turns": 8, "pairs": 4}
+    assert len(pairs) == 4
+
+
+class Hopeless(ScriptedRun):
+    """Never calls the right tool."""
+
+    def _knows(self, last: str, place: int) -> bool:
+        return False
+
+
+def test_a_run_without_a_retry_that_worked_is_grpo_and_says_so(make_trainer: Any, tmp_path: Path, capsys: Any) -> None:
+    trainer = with_own_pairs(make_trainer, Hopeless)
+    record = RunRecord(tmp_path / "composer_run.json", {})
+    learn_from_retries(trainer, record, tmp_path, batch_size=2)
+    assert "none of them worked" in capsys.readouterr().out
+    assert not trainer.terms
+    trainer.train()
+
+
+def test_a_resumed_run_learns_from_the_pairs_of_its_first_launch(make_trainer: Any, tmp_path: Path) -> None:
+    first = with_own_pairs(make_trainer, Follower)
+    learn_from_retries(first, RunRecord(tmp_path / "composer_run.json", {}), tmp_path, batch_size=2)
+    later = with_own_pairs(make_trainer, Hopeless)
+    learn_from_retries(later, RunRecord(tmp_path / "composer_run.json", {}), tmp_path, batch_size=2)
+    ours, theirs = (next(iter(trainer.terms)).loader.rows for trainer in (first, later))
+    assert ours == theirs == read_pairs(tmp_path / FILE)
+    later.train()
+    assert later.state.log_history[0]["channel/replay/loss"] > 0
+
+
+def test_a_whole_run_shows_its_own_pairs_on_its_card(world: Any, tmp_path: Path, capsys: Any) -> None:
+    words = [word for word in TINY if word not in ("--pairs", "me/pairs@main")]
+    words += ["--model_name_or_path", "small-beginner", "--output_dir", str(tmp_path / "run"), "--to", str(tmp_path)]
+    words += "--own_pairs 16 --alpha_sdpo 0 --max_steps 1 --max_completion_length 96".split()
+    final = run(parse(words))
+    counts = json.loads((tmp_path / "run" / "composer_run.json").read_text())["own_pairs"]
+    assert counts["rollouts"] == 16
+    assert counts["failed_turns"] >= counts["pairs"] == len(read_pairs(tmp_path / "run" / FILE))
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Own pairs: 16 rollouts"))
+    assert line in (final / "README.md").read_text()

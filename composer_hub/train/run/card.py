@@ -69,6 +69,7 @@ class ModelFacts:
     rewards: tuple[str, ...] = ()
     oracles: tuple[int, int, int] | None = None  # tasks with a hidden oracle, all, and those that are played
     dropped: Mapping[str, int] = field(default_factory=dict)  # pairs that were left out, by reason
+    own_pairs: Mapping[str, int] = field(default_factory=dict)  # rollouts, their failed turns, and pairs
     hinted_steps: Mapping[str, int] = field(default_factory=dict)  # of traces: all, and those with sampled tokens
     dropped_steps: Mapping[str, int] = field(default_factory=dict)
     history: Sequence[Mapping[str, Any]] = ()
@@ -181,10 +182,21 @@ def _data(facts: ModelFacts) -> str:
         parts.append(
             f"Hinted steps of traces: {sites:,}, of which {num_exact:,} with the exact tokens that were sampled."
         )
+    if facts.own_pairs:
+        parts.append(own_pairs_text(facts.own_pairs))
     for noun, dropped in (("Hinted steps", facts.dropped_steps), ("Pairs", facts.dropped)):
         if left_out := ", ".join(f"{reason.replace('_', ' ')} {count:,}" for reason, count in dropped.items()):
             parts.append(f"{noun} left out: {left_out}.")
     return "\n\n".join(parts)
+
+
+def own_pairs_text(counts: Mapping[str, int]) -> str:
+    """Describe the pairs of a run for its output and its card."""
+    rollouts, turns, pairs = (f"{counts[name]:,}" for name in ("rollouts", "failed_turns", "pairs"))
+    text = f"Own pairs: {rollouts} rollouts of the starting model had {turns} failed turns with a hint; "
+    if not counts["pairs"]:
+        return text + "none of them worked when it was tried again, so the replay channel is off."
+    return text + f"{pairs} worked when they were tried again, and are learned without the hint."
 
 
 def oracles_text(oracles: tuple[int, int, int]) -> str:

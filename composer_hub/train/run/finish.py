@@ -52,6 +52,7 @@ def with_progress(
         alarms=tuple(record.values.get("alarms", ())),
         preflight=tuple(record.values.get("preflight", ())),
         retries=tuple(record.values.get("preflight_retries", ())),
+        own_pairs=record.values.get("own_pairs", {}),
         example_hint=record.values.get("example_hint"),
         example=record.values.get("example"),
     )

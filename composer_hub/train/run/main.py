@@ -1,8 +1,8 @@
 """One training run: revisions in, a checkpoint, a card and the rollouts out. `scripts/train.py` calls `main`.
 
-`checks` refuses options that cannot work, `record` finds an earlier launch of the run and remembers this one, `inputs`
-opens what it reads, `prepare` makes the trainer, `preflight` measures the hints, `stops` ends the run early, and
-`publisher` and `finish` publish and write its results.
+`checks` refuses options that cannot work, `record` finds an earlier launch of the run and remembers this one,
+`inputs` opens what it reads, `prepare` makes the trainer, `preflight` measures the hints, `own_pairs` makes pairs
+of retries, `stops` ends the run early, and `publisher` and `finish` publish and write its results.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.checks import check_words
 from composer_hub.train.run.inputs import input_names, resolve
 from composer_hub.train.run.options import TrainingOptions, keep_metrics_private, parse, settings_of
+from composer_hub.train.run.own_pairs import learn_from_retries
 from composer_hub.train.run.preflight import preflight
 from composer_hub.train.run.prepare import prepare
 from composer_hub.train.run.publisher import RunPublisher
@@ -120,6 +121,8 @@ def _run(
         if options.launch.preflight_only:
             return output
         with launch.recording(lambda: trainer.state.global_step):
+            if not is_done and trainer.own_pairs:
+                learn_from_retries(trainer, record, output, batch_size=options.sources.pair_batch_size)
             if not is_done:
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             prepared.end(early)

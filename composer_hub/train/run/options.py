@@ -59,6 +59,11 @@ class SourceOptions:
         "refuse", "What to do with traces of another model than the student."
     )
     pairs: str | None = _option(None, "Preference pairs of the replay channel: repo@revision.")
+    own_pairs: int = _option(
+        0,
+        "Rollouts of the starting model whose failed turns are tried again with their hint; those that work "
+        "become pairs of the replay channel (0: none).",
+    )
     pair_batch_size: int = _option(2, "Pairs per micro-batch.")
     max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer prompts are cut to a window.")
     max_left_out: float = _option(0.5, "Largest share of the pairs that may be left out.")

@@ -277,6 +277,7 @@ def make_trainer(options: TrainingOptions, inputs: Inputs, record: RunRecord, ro
             reward_funcs=list(inputs.world.rewards) or None,
             environment_factory=inputs.world.factory,
             rollouts=rollouts,
+            own_pairs=sources.own_pairs,
         )
         own = tuple(own_writer(name, load_function(name, "hint writer")) for name in sources.hint_writers or ())
         trainer.hinter = dataclasses.replace(trainer.hinter, writers=(*own, *trainer.hinter.writers))

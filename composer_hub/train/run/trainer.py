@@ -95,8 +95,10 @@ class RunTrainer(ComposerTrainer):
         *args: Any,
         base: Model | None = None,
         rollouts: RolloutFile | None = None,
+        own_pairs: int = 0,
         **kwargs: Any,
     ) -> None:
+        self.own_pairs = own_pairs
         super().__init__(*args, **kwargs)
         # transformers prints every metric, a page per log; a progress bar only makes sense on a terminal.
         self.pop_callback(PrinterCallback)
