@@ -453,12 +453,21 @@ def _offline(values: Mapping[str, Any]) -> Iterator[str]:
 
 
 def check_options(
-    args: ComposerConfig, *, has_pairs: bool, has_tools: bool, has_traces: bool, has_terms: bool, sharding: str
+    args: ComposerConfig,
+    *,
+    has_pairs: bool,
+    has_tools: bool,
+    has_traces: bool,
+    has_terms: bool,
+    sharding: str,
+    own_pairs: int = 0,
 ) -> None:
     """Refuse options that do not fit together or do not fit the other arguments."""
     if found := list(wrong_values(vars(args))):
         raise TrainerError(" ".join(found))
-    if args.beta_replay and not has_pairs:
+    if own_pairs and not has_tools:
+        raise TrainerError("own_pairs is set but the environment has no tools to fail with. Leave own_pairs out.")
+    if args.beta_replay and not (has_pairs or own_pairs):
         raise TrainerError("beta_replay is set but there are no pairs: pass pairs=, or set beta_replay to 0.")
     if args.alpha_sdpo and args.hint_source != "rollouts" and not has_traces:
         raise TrainerError(

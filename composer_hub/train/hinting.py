@@ -186,7 +186,7 @@ def check_places(hinter: Hinter) -> None:
     if not hinter.has_place(after_tool=False):
         raise TemplateError(
             "The chat template has no place for a hint before a turn. Use one of the chat templates that TRL ships for "
-            "training, or set alpha_sdpo to 0."
+            "training, or turn hints and own_pairs off."
         )
     if not hinter.has_place(after_tool=True):
         warnings.warn(

@@ -42,10 +42,12 @@ class FailedTurn:
     row: Mapping[str, Any]
     before: Sequence[tuple[ToolCall, str]]
     site: HintSite
+    calls: Sequence[ToolCall] = ()  # of the turn itself
 
     @classmethod
     def of(cls, row: Mapping[str, Any], rollout: Rollout, site: HintSite) -> FailedTurn:
-        return cls(row, tuple(_calls(rollout, site.step)), site)
+        own = rollout.trace.messages[rollout.trace.steps[site.step].action].tool_calls
+        return cls(row, tuple(_calls(rollout, site.step)), site, own)
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ class Retry:
 
     before: Sequence[tuple[ToolCall, str]]
     prefix: Sequence[int]
+    bare: Sequence[int] = ()  # the prefix without a hint
+
+    def begins_with(self, prompt: Sequence[int]) -> bool:
+        """Return whether a reset shows the prompt that the rollout began with."""
+        return list(self.bare[: len(prompt)]) == list(prompt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,14 +146,15 @@ def _calls(rollout: Rollout, step: int) -> Iterator[tuple[ToolCall, str]]:
     for earlier in rollout.trace.steps[:step]:
         calls = {call.call_id: call for call in messages[earlier.action].tool_calls}
         for place in earlier.results:
-            yield calls[messages[place].tool_call_id], messages[place].content
+            # A result without its call cannot be had again, so the state is not reached.
+            yield calls.get(messages[place].tool_call_id, ToolCall("", {})), messages[place].content
 
 
 def _arms(trainer: Any, turn: FailedTurn) -> Iterator[Retry]:
     site, hinter = turn.site, trainer.hinter
     control = control_hint(site.hint, random.Random(site.hint.text))
     for prefix in (site.hinted_ids, hinter.hinted(list(site.prefix_ids), control.text), site.prefix_ids):
-        yield Retry(turn.before, list(prefix))
+        yield Retry(turn.before, list(prefix), site.prefix_ids)
 
 
 def _result(trainer: Any, place: int, call: ToolCall) -> str:
@@ -168,7 +176,12 @@ async def _awaited(result: Any) -> Any:
 
 
 def played(
-    trainer: Any, rows: Sequence[Mapping[str, Any]], num_samples: int, retries: Sequence[Retry] = ()
+    trainer: Any,
+    rows: Sequence[Mapping[str, Any]],
+    num_samples: int,
+    retries: Sequence[Retry] = (),
+    *,
+    seed: int = EVAL_SEED,
 ) -> Iterator[int]:
     """Play each task some times without changing the run, from its retry if there are retries.
 
@@ -181,7 +194,7 @@ def played(
     num_batches = -(-max(gather_object([len(rows)])) // at_once)
     spare = next(iter(rows), trainer.train_dataset[0])
     with isolated(trainer, num_samples):
-        set_seed(EVAL_SEED + trainer.accelerator.process_index)
+        set_seed(seed + trainer.accelerator.process_index)
         for first in range(0, num_batches * at_once, at_once):
             part = rows[first : first + at_once]
             batch = [*part, *[spare] * (at_once - len(part))]
@@ -192,6 +205,7 @@ def played(
                 GRPOTrainer._generate_and_score_completions(
                     trainer, [dict(row) for row in batch for _ in range(num_samples)]
                 )
+            trainer.check_environments()
             yield len(part)
 
 

@@ -58,8 +58,9 @@ class ComposerTrainer(TracedTrainer):
         self.terms = AddedTerms([*self._built_in(pairs, traces), *terms], self.accelerator)
         check_options(
             self.args,
-            has_pairs=pairs is not None or bool(self.own_pairs),
+            has_pairs=pairs is not None,
             has_tools=bool(self.tools),
+            own_pairs=self.own_pairs,
             has_traces=traces is not None,
             has_terms=bool(self.terms or self.own_pairs),
             sharding=self.sharding,
@@ -191,7 +192,11 @@ class ComposerTrainer(TracedTrainer):
         """Return the uplift of the hints in some fresh rollouts, without changing the run; `look` sees each batch."""
         if not self.args.alpha_sdpo:
             raise TrainerError("alpha_sdpo is 0, so there are no hints to measure.")
-        self.check_weights_are_ready("preflight", "run it alone on one GPU with --preflight_only true")
+        if self.sharding and not has_shards(self.model):
+            raise TrainerError(
+                f"preflight generates before {self.sharding} has prepared the weights. Leave it out, or run it alone "
+                "on one GPU with --preflight_only true."
+            )
         found: list[SiteUplift] = []
         with isolated(self, self.num_generations):
             for term in self.terms:
@@ -204,13 +209,6 @@ class ComposerTrainer(TracedTrainer):
                 if look is not None:
                     look(batch)
         return found
-
-    def check_weights_are_ready(self, what: str, instead: str) -> None:
-        """Refuse to generate with shards that are only prepared when training begins."""
-        if self.sharding and not has_shards(self.model):
-            raise TrainerError(
-                f"{what} generates before {self.sharding} has prepared the weights. Leave it out, or {instead}."
-            )
 
     def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
         return next(term for term in self.terms if isinstance(term, HintDivergence)).uplifts(list(sites))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,9 +13,12 @@ import pytest
 torch = pytest.importorskip("torch")
 pytest.importorskip("trl")
 
-from composer_hub.environments.desk import UNKNOWN_TOOL  # noqa: E402
+from composer_hub.environments import EnvironmentFailed  # noqa: E402
+from composer_hub.environments.desk import UNKNOWN_TOOL, Desk  # noqa: E402
+from composer_hub.environments.guard import guarded  # noqa: E402
 from composer_hub.records import ToolCall  # noqa: E402
 from composer_hub.train import retries  # noqa: E402
+from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.retries import Retry, SiteRetries, reach_states  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
 from composer_hub.train.run.options import parse  # noqa: E402
@@ -33,7 +37,7 @@ class ScriptedRun(Scripted, RunTrainer):
 
     def _written(self, text: str, place: int) -> str:
         last = text.rsplit("<|im_start|>user\n", 1)[1]
-        a, b = (int(one) for one in text.split("<|im_start|>user\n")[1].split("<|im_end|>")[0].split("+"))
+        a, b = map(int, re.findall(r"user\n(\d+)\+(\d+)", text)[0])
         if "<tool_response>" in last:
             return ANSWER % (a + b)
         return CALL % ("add" if self._knows(last, place) else "plus", a, b)
@@ -141,14 +145,14 @@ def test_a_state_counts_as_reached_if_every_call_gives_the_recorded_result() -> 
 # ------------------------------------------------------------------------------------------------------ own pairs
 
 
-def with_own_pairs(make_trainer: Any, kind: Any) -> Any:
-    return make_trainer(kind, beta_replay=0.2, replay_nll_weight=1.0, pairs=None, own_pairs=16, max_steps=2)
+def with_own_pairs(make_trainer: Any, kind: Any, **more: Any) -> Any:
+    return make_trainer(kind, **more, beta_replay=0.2, replay_nll_weight=1.0, pairs=None, own_pairs=16, max_steps=2)
 
 
 def test_what_worked_after_a_hint_is_learned_without_it(make_trainer: Any) -> None:
     trainer = with_own_pairs(make_trainer, Follower)
     pairs, counts = make_pairs(trainer, 16)
-    assert counts == {"rollouts": 16, "failed_turns": 16, "pairs": 16}
+    assert counts == {"rollouts": 16, "failed_turns": 16, "pairs": 16, "too_long": 0}
     for pair in pairs:
         prompt, chosen, rejected = map(trainer._tokenizer.decode, (pair.prompt_ids, pair.chosen_ids, pair.rejected_ids))
         assert prompt.endswith("<|im_start|>assistant\n")
@@ -163,8 +167,14 @@ def test_what_worked_after_a_hint_is_learned_without_it(make_trainer: Any) -> No
 
 def test_a_retry_that_fails_again_makes_no_pair(make_trainer: Any) -> None:
     pairs, counts = make_pairs(with_own_pairs(make_trainer, Stubborn), 16)
-    assert counts == {"rollouts": 16, "failed_turns": 8, "pairs": 4}
+    assert counts == {"rollouts": 16, "failed_turns": 8, "pairs": 4, "too_long": 0}
     assert len(pairs) == 4
+
+
+def test_pairs_that_are_too_long_are_counted_and_left_out(make_trainer: Any) -> None:
+    pairs, counts = make_pairs(with_own_pairs(make_trainer, Follower), 20, max_tokens=16)
+    assert pairs == []
+    assert counts == {"rollouts": 20, "failed_turns": 20, "pairs": 0, "too_long": 20}
 
 
 class Hopeless(ScriptedRun):
@@ -177,21 +187,61 @@ class Hopeless(ScriptedRun):
 def test_a_run_without_a_retry_that_worked_is_grpo_and_says_so(make_trainer: Any, tmp_path: Path, capsys: Any) -> None:
     trainer = with_own_pairs(make_trainer, Hopeless)
     record = RunRecord(tmp_path / "composer_run.json", {})
-    learn_from_retries(trainer, record, tmp_path, batch_size=2)
+    learn_from_retries(trainer, record, tmp_path)
     assert "none of them worked" in capsys.readouterr().out
     assert not trainer.terms
     trainer.train()
 
 
 def test_a_resumed_run_learns_from_the_pairs_of_its_first_launch(make_trainer: Any, tmp_path: Path) -> None:
+    record = RunRecord(tmp_path / "composer_run.json", {})
     first = with_own_pairs(make_trainer, Follower)
-    learn_from_retries(first, RunRecord(tmp_path / "composer_run.json", {}), tmp_path, batch_size=2)
+    learn_from_retries(first, record, tmp_path)
     later = with_own_pairs(make_trainer, Hopeless)
-    learn_from_retries(later, RunRecord(tmp_path / "composer_run.json", {}), tmp_path, batch_size=2)
+    learn_from_retries(later, record, tmp_path, is_resumed=True)
     ours, theirs = (next(iter(trainer.terms)).loader.rows for trainer in (first, later))
-    assert ours == theirs == read_pairs(tmp_path / FILE)
+    assert ours == theirs == read_pairs((tmp_path / FILE).read_bytes())
     later.train()
     assert later.state.log_history[0]["channel/replay/loss"] > 0
+
+
+def test_the_pairs_of_another_run_are_not_taken(make_trainer: Any, tmp_path: Path) -> None:
+    learn_from_retries(with_own_pairs(make_trainer, Follower), RunRecord(tmp_path / "one.json", {}), tmp_path)
+    other, record = with_own_pairs(make_trainer, Hopeless), RunRecord(tmp_path / "other.json", {})
+    with pytest.raises(TrainerError, match=r"own_pairs\.jsonl is not the file that this run has made"):
+        learn_from_retries(other, record, tmp_path, is_resumed=True)
+    learn_from_retries(other, record, tmp_path)
+    assert record.values["own_pairs"]["pairs"] == 0
+    assert not other.terms
+
+
+class Renewed(Desk):
+    """Shows another task at each reset."""
+
+    num_resets = 0
+
+    def reset(self, **row: Any) -> str:
+        super().reset(**row)
+        Renewed.num_resets += 1
+        return f"Episode {self.num_resets}"
+
+
+def test_a_reset_that_shows_another_task_reaches_no_state(make_trainer: Any) -> None:
+    pairs, counts = make_pairs(with_own_pairs(make_trainer, Follower, environment=Renewed), 8)
+    assert (counts["failed_turns"], len(pairs)) == (8, 0)
+
+
+class Broken(Desk):
+    """Never begins an episode."""
+
+    def reset(self, **row: Any) -> None:
+        raise OSError("no room")
+
+
+def test_an_environment_that_breaks_ends_the_run_before_its_pairs(make_trainer: Any) -> None:
+    broken = guarded(Broken, "desk", timeout_s=None)
+    with pytest.raises(EnvironmentFailed, match="episodes of this batch were lost"):
+        make_pairs(with_own_pairs(make_trainer, Follower, environment=broken), 8)
 
 
 def test_a_whole_run_shows_its_own_pairs_on_its_card(world: Any, tmp_path: Path, capsys: Any) -> None:
@@ -201,6 +251,6 @@ def test_a_whole_run_shows_its_own_pairs_on_its_card(world: Any, tmp_path: Path,
     final = run(parse(words))
     counts = json.loads((tmp_path / "run" / "composer_run.json").read_text())["own_pairs"]
     assert counts["rollouts"] == 16
-    assert counts["failed_turns"] >= counts["pairs"] == len(read_pairs(tmp_path / "run" / FILE))
+    assert counts["failed_turns"] >= counts["pairs"] == len(read_pairs((tmp_path / "run" / FILE).read_bytes()))
     line = next(line for line in capsys.readouterr().out.splitlines() if line.startswith("Own pairs: 16 rollouts"))
     assert line in (final / "README.md").read_text()

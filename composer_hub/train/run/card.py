@@ -196,7 +196,8 @@ def own_pairs_text(counts: Mapping[str, int]) -> str:
     text = f"Own pairs: {rollouts} rollouts of the starting model had {turns} failed turns with a hint; "
     if not counts["pairs"]:
         return text + "none of them worked when it was tried again, so the replay channel is off."
-    return text + f"{pairs} worked when they were tried again, and are learned without the hint."
+    left_out = f" {counts['too_long']:,} more are longer than max_pair_tokens." if counts.get("too_long") else ""
+    return text + f"{pairs} worked when they were tried again, and are learned without the hint.{left_out}"
 
 
 def oracles_text(oracles: tuple[int, int, int]) -> str:

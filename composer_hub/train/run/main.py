@@ -122,7 +122,14 @@ def _run(
             return output
         with launch.recording(lambda: trainer.state.global_step):
             if not is_done and trainer.own_pairs:
-                learn_from_retries(trainer, record, output, batch_size=options.sources.pair_batch_size)
+                learn_from_retries(
+                    trainer,
+                    record,
+                    output,
+                    batch_size=options.sources.pair_batch_size,
+                    max_tokens=options.sources.max_pair_tokens,
+                    is_resumed=checkpoint is not None,
+                )
             if not is_done:
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             prepared.end(early)

@@ -61,7 +61,7 @@ class SourceOptions:
     pairs: str | None = _option(None, "Preference pairs of the replay channel: repo@revision.")
     own_pairs: int = _option(
         0,
-        "Rollouts of the starting model whose failed turns are tried again with their hint; those that work "
+        "Rollouts of the starting model whose first failed turn is tried again with its hint; those that work "
         "become pairs of the replay channel (0: none).",
     )
     pair_batch_size: int = _option(2, "Pairs per micro-batch.")

@@ -7,6 +7,7 @@ over the failed one, if execution shows that it worked: it made calls, and none 
 
 from __future__ import annotations
 
+import hashlib
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, replace
@@ -16,7 +17,7 @@ from typing import Any
 import orjson
 from accelerate.utils import broadcast_object_list, gather_object
 
-from composer_hub.errors.context import next_success
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.hinting import check_places
 from composer_hub.train.pair_loader import PairLoader, TokenPair
 from composer_hub.train.replay_term import ReplayTerm
@@ -28,19 +29,31 @@ from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.tokens import reference_logps
 
 FILE = "own_pairs.jsonl"
+# Rollouts and retries of all ranks and seeds of a run draw different numbers.
+_SEED, _MAX_RANKS = 20_000, 4096
 
 
-def learn_from_retries(trainer: RunTrainer, record: RunRecord, folder: Path, *, batch_size: int) -> None:
-    """Add the replay channel with the run's own pairs: those in its folder, or new ones."""
+def learn_from_retries(
+    trainer: RunTrainer,
+    record: RunRecord,
+    folder: Path,
+    *,
+    batch_size: int = 2,
+    max_tokens: int = 4096,
+    is_resumed: bool = False,
+) -> None:
+    """Add the replay channel with the run's own pairs: those that an earlier launch has made, or new ones."""
     path, is_main = folder / FILE, trainer.accelerator.is_main_process
-    kept = [read_pairs(path) if is_main and path.is_file() else None]
-    pairs = broadcast_object_list(kept)[0]
+    pairs = broadcast_object_list([_kept(path, record) if is_main else None])[0]
+    if pairs is None and is_resumed:
+        # Other pairs would have another order, and perhaps the same number.
+        raise TrainerError(f"{path} is not the file that this run has made. Bring it back, or start a new run.")
     if pairs is None:
-        pairs, counts = make_pairs(trainer, trainer.own_pairs, batch_size=batch_size)
+        pairs, counts = make_pairs(trainer, trainer.own_pairs, batch_size=batch_size, max_tokens=max_tokens)
         record.values["own_pairs"] = counts
         if is_main:
+            record.values["own_pairs_digest"] = write_pairs(path, pairs)
             record.write()
-            write_pairs(path, pairs)
             print(own_pairs_text(counts), flush=True)
     if pairs:
         padding, seed = trainer._tokenizer.pad_token_id, trainer.args.seed
@@ -53,45 +66,69 @@ def make_pairs(
     num_rollouts: int,
     *,
     batch_size: int = 2,  # pairs whose reference is computed at once
+    max_tokens: int = 4096,  # of a prompt with either answer
     rows: Sequence[Mapping[str, Any]] = (),  # tasks to play; none: some of the training tasks
 ) -> tuple[list[TokenPair], dict[str, int]]:
     """Return the pairs of all ranks, and how many rollouts, failed turns with a hint, and pairs there are."""
-    trainer.check_weights_are_ready("own_pairs", "train without shards")
+    if trainer.sharding or trainer.is_deepspeed_enabled:
+        raise TrainerError(
+            "own_pairs generates before sharded weights are prepared. Train without FSDP and DeepSpeed, or leave "
+            "own_pairs out."
+        )
     check_places(trainer.hinter)
     rank, num_ranks = trainer.accelerator.process_index, trainer.accelerator.num_processes
     mine = (rows or _some_tasks(trainer, num_rollouts))[rank::num_ranks]
     turns = list(_failed_turns(trainer, mine))
-    found = list(_worked(trainer, turns))
+    worked = list(_worked(trainer, turns))
+    found = [pair for pair in worked if _length(pair) <= max_tokens]
     values = reference_logps(trainer._bare, found, batch_size=batch_size) if found else []
-    found = [
+    pairs = [
         replace(pair, ref_chosen=chosen, ref_rejected=rejected)
         for pair, (chosen, rejected) in zip(found, values, strict=True)
     ]
-    pairs, num_turns = gather_object(found), sum(gather_object([len(turns)]))
-    return pairs, {"rollouts": len(rows) or num_rollouts, "failed_turns": num_turns, "pairs": len(pairs)}
+    failed, long = map(sum, zip(*gather_object([(len(turns), len(worked) - len(found))]), strict=True))
+    pairs = gather_object(pairs)
+    counts = {"rollouts": len(rows) or num_rollouts, "failed_turns": failed, "pairs": len(pairs), "too_long": long}
+    return pairs, counts
 
 
-def write_pairs(path: Path, pairs: Sequence[TokenPair]) -> None:
-    """Write pairs for a resumed run, all or none of them."""
-    fresh = path.with_suffix(".tmp")
-    fresh.write_bytes(b"".join(orjson.dumps(asdict(pair)) + b"\n" for pair in pairs))
+def write_pairs(path: Path, pairs: Sequence[TokenPair]) -> str:
+    """Write pairs for a resumed run, all or none of them, and return the digest of the file."""
+    content = b"".join(orjson.dumps(asdict(pair)) + b"\n" for pair in pairs)
+    fresh = path.with_name(f".{path.name}")
+    fresh.write_bytes(content)
     fresh.replace(path)
+    return hashlib.sha256(content).hexdigest()
 
 
-def read_pairs(path: Path) -> list[TokenPair]:
-    """Read the pairs that an earlier launch of the run has made."""
-    return [TokenPair(**orjson.loads(line)) for line in path.read_bytes().splitlines()]
+def read_pairs(content: bytes) -> list[TokenPair]:
+    """Read the pairs of a file."""
+    return [TokenPair(**orjson.loads(line)) for line in content.splitlines()]
+
+
+def _kept(path: Path, record: RunRecord) -> list[TokenPair] | None:
+    """Return the pairs of this run, None if it has made none; the file of another run has another digest."""
+    content = path.read_bytes() if path.is_file() else b""
+    is_own = hashlib.sha256(content).hexdigest() == record.values.get("own_pairs_digest")
+    return read_pairs(content) if is_own and path.is_file() else None
+
+
+def _length(pair: TokenPair) -> int:
+    return len(pair.prompt_ids) + max(len(pair.chosen_ids), len(pair.rejected_ids))
 
 
 def _some_tasks(trainer: RunTrainer, count: int) -> list[Mapping[str, Any]]:
-    tasks, draw = trainer.train_dataset, random.Random(trainer.args.seed)
-    places = range(len(tasks))
-    return [tasks[place] for place in (draw.sample if count <= len(tasks) else draw.choices)(places, k=count)]
+    """Draw tasks, each as often as any other."""
+    tasks: Any = trainer.train_dataset
+    draw = random.Random(trainer.args.seed)
+    whole, rest = divmod(count, len(tasks))
+    places = [*range(len(tasks))] * whole + draw.sample(range(len(tasks)), rest)
+    return [tasks[place] for place in places]
 
 
 def _failed_turns(trainer: RunTrainer, rows: Sequence[Mapping[str, Any]]) -> Iterator[FailedTurn]:
     left = iter(rows)
-    for size in played(trainer, rows, 1):
+    for size in played(trainer, rows, 1, seed=_SEED + 2 * trainer.args.seed * _MAX_RANKS):
         for row, rollout in zip([next(left) for _ in range(size)], trainer._rollouts[:size], strict=True):
             for site in trainer.hinter.sites(rollout):
                 yield FailedTurn.of(row, rollout, site)
@@ -99,20 +136,25 @@ def _failed_turns(trainer: RunTrainer, rows: Sequence[Mapping[str, Any]]) -> Ite
 
 def _worked(trainer: RunTrainer, turns: Sequence[FailedTurn]) -> Iterator[TokenPair]:
     """Try each turn once more with its hint, for one round of tools, and yield what worked over what failed."""
-    retries = [Retry(turn.before, list(turn.site.hinted_ids)) for turn in turns]
-    left, limit = iter(turns), trainer.max_tool_calling_iterations
+    retries = [Retry(turn.before, list(turn.site.hinted_ids), turn.site.prefix_ids) for turn in turns]
+    rows, left, limit = [turn.row for turn in turns], iter(turns), trainer.max_tool_calling_iterations
+    seed = _SEED + (2 * trainer.args.seed + 1) * _MAX_RANKS
     trainer.max_tool_calling_iterations = 1
     try:
-        for size in played(trainer, [turn.row for turn in turns], 1, retries):
+        for size in played(trainer, rows, 1, retries, seed=seed):
             part = [next(left) for _ in range(size)]
             for turn, rollout, is_reached in zip(part, trainer._rollouts, trainer.retries_reached, strict=False):
-                better, failed = _tokens_that_worked(rollout), list(turn.site.action_ids)
-                if is_reached and better and better != failed:
+                better, failed = _better(turn, rollout), list(turn.site.action_ids)
+                if is_reached and better:
                     yield TokenPair(list(turn.site.prefix_ids), better, failed, 0.0, 0.0)
     finally:
         trainer.max_tool_calling_iterations = limit
 
 
-def _tokens_that_worked(rollout: Rollout) -> list[int]:
-    first = next_success(rollout.trace, rollout.trace.steps[:1])
-    return list(rollout.tokens(first)[1]) if first is not None and first.prefix_exact else []
+def _better(turn: FailedTurn, rollout: Rollout) -> list[int]:
+    """Return the tokens of a retry with other calls that worked; a call also works if it shows that a test fails."""
+    first = rollout.trace.steps[0]
+    calls = rollout.trace.messages[first.action].tool_calls
+    is_another = [(call.name, call.arguments) for call in calls] != [(call.name, call.arguments) for call in turn.calls]
+    has_worked = calls and first.prefix_exact and all(site.blame == "outcome" for site in first.error_sites)
+    return list(rollout.tokens(first)[1]) if has_worked and is_another else []

@@ -131,7 +131,9 @@ class RunTrainer(ComposerTrainer):
         if not self.retries:
             return tokenized
         retries, self.retries = self.retries, ()
-        self.retries_reached = reach_states(self, retries)
+        # A reset that shows another task than before leads to another state, even if no call was made since.
+        shown = zip(reach_states(self, retries), retries, tokenized[0], strict=False)
+        self.retries_reached = [done and retry.begins_with(prompt) for done, retry, prompt in shown]
         return [retry.prefix for retry in retries] + tokenized[0][len(retries) :], *tokenized[1:]
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
@@ -162,13 +164,24 @@ class RunTrainer(ComposerTrainer):
             text = Redactor(secrets.token_bytes(16)).text(hint.text)
             self.example_hint = {"text": text, "writer": hint.writer, "kind": hint.kind}
 
-    def _note_environments(self) -> None:
-        """Count the lost episodes, and end the run if all of them were lost."""
+    def check_environments(self) -> EpisodeCounts | None:
+        """Count the lost episodes of this batch over all ranks, and end the run if all of them were lost."""
         mine = count_episodes(self.environments)
         if mine is None:
-            return
+            return None
         counts = torch.tensor([[mine.num_episodes, mine.num_timeouts, mine.num_lost]], device=self.accelerator.device)
         total = EpisodeCounts(*self.accelerator.gather(counts).sum(dim=0).tolist())
+        if total.num_lost == total.num_episodes:
+            raise EnvironmentFailed(
+                f"All {total.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Fix "
+                "the environment and continue with --resume true."
+            )
+        return total
+
+    def _note_environments(self) -> None:
+        total = self.check_environments()
+        if total is None:
+            return
         metrics = self.metrics
         metrics["rollout/env_timeouts"].append(float(total.num_timeouts))
         metrics["rollout/env_lost"].append(float(total.num_lost))
@@ -177,11 +190,6 @@ class RunTrainer(ComposerTrainer):
         names = sorted({name for one in gather_object([list(notes)]) for name in one})
         if names:
             self.note_means({name: notes.get(name, []) for name in names})
-        if total.num_lost == total.num_episodes:
-            raise EnvironmentFailed(
-                f"All {total.num_lost} episodes of this batch were lost, so nothing can be learned. {mine.reason} Fix "
-                "the environment and continue with --resume true."
-            )
 
     def environment_pools(self) -> list[list[Any]]:
         """Return the environments that this process has made."""
