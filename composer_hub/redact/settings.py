@@ -138,27 +138,36 @@ def _setting(text: str, start: int, after: int) -> Span | None:
 
 def _notation(text: str, head: str, name: str, match: re.Match[str], group: str) -> str:
     """Return how a name and its value are written (line, flag, attribute, field), or "" for code."""
+    close, sign = match["close"], match["sign"] or ""
     if name.startswith("-") or head.endswith("--"):
-        listed = match["close"] and (match["sign"] or "").startswith(",")
-        flag = not match["close"] and (match["space"] or (match["sign"] or "").startswith("="))
-        return "flag" if flag or listed else ""
-    if match["space"] or match["sign"].startswith(","):
+        # `--password x`, `--password=x`, or the next of a list: `"--password", "x"`
+        is_flag = sign.startswith(",") if close else match["space"] or sign.startswith("=")
+        return "flag" if is_flag else ""
+    if match["space"] or sign.startswith(","):
         return ""
-    if match["sign"] == "=" and head[-1:] in ("&", "?"):
+    if sign == "=" and head[-1:] in ("&", "?"):
         return "field"
-    if match["sign"] == "=" and group == "quoted" and _ATTRIBUTE_HEAD.search(head):
+    if sign == "=" and group == "quoted" and _ATTRIBUTE_HEAD.search(head):
         return "attribute"
     rest = text[match.end() : match.end() + MAX_REST + 1].partition("\n")[0]
-    is_label = match["sign"].strip() == ":" and not match["close"] and _LABEL_HEAD.fullmatch(head)
-    if not (is_label or _LINE_HEAD.fullmatch(head)) or len(rest) > MAX_REST:
-        return "code" if group == "quoted" else ""
+    is_line = len(rest) <= MAX_REST and _begins_line(head, match)
     if group == "quoted":
-        # Code quotes its literals as well; `assignments.py` judges those.
-        is_code = (match["close"] is None and "=" in match["sign"] and match["sign"] != "=") or not _REST.fullmatch(
-            rest
-        )
-        return "code" if is_code else "member" if match["close"] or rest.startswith(",") else "line"
-    return "" if match["close"] or "=>" in match["sign"] else "line"
+        return _notation_of_literal(close, sign, rest) if is_line else "code"
+    return "line" if is_line and not close and "=>" not in sign else ""
+
+
+def _begins_line(head: str, match: re.Match[str]) -> bool:
+    """Return whether a name begins its line, perhaps after other words (`Admin panel password:`)."""
+    is_label = match["sign"].strip() == ":" and not match["close"] and _LABEL_HEAD.fullmatch(head)
+    return bool(is_label or _LINE_HEAD.fullmatch(head))
+
+
+def _notation_of_literal(close: str | None, sign: str, rest: str) -> str:
+    """Return whether a quoted value is a member (`"a": "x",`), a line (`a: "x"`), or code (`a := "x"`)."""
+    # Code quotes its literals as well; `assignments.py` judges those.
+    if not _REST.fullmatch(rest) or (not close and "=" in sign and sign != "="):
+        return "code"
+    return "member" if close or rest.startswith(",") else "line"
 
 
 def _bare(value: str, notation: str) -> str:
@@ -216,27 +225,41 @@ def is_setting_secret(value: str, kind: str, notation: str) -> bool:
         return bool(_LICENSE_KEY.fullmatch(value)) and not is_dummy(value)
     if kind == PASSWORD and value.isdigit():
         return "line" in notation and 5 <= len(value) <= 10 and not _ROUND.fullmatch(value) and not is_dummy(value)
-    if value.lower() in _VOCABULARY or _REFERENCE.match(value) or _CALL.search(value):
+    if _is_of_programs(value):
         return False
-    if _FILE.fullmatch(value) or _UNIT.fullmatch(value) or is_ordinary(value):
-        return False
-    if notation.endswith("code"):
-        return kind != PASSWORD and len(value) >= 32 and " " not in value and looks_random(value) and not is_uuid(value)
     if kind == PASSWORD:
-        return _is_chosen(value, notation)
+        return not notation.endswith("code") and _is_chosen(value, notation)
     if " " in value:
         return False
-    if kind == TOKEN and value.count("-") >= 2 and _is_chosen(value, notation):
-        return True
+    if notation.endswith("code"):
+        return len(value) >= 32 and looks_random(value) and not is_uuid(value)
     if kind == KEY:
-        random = len(value) >= 16 and (looks_random(value) or (is_hex(value) and len(value) >= 32))
-        return random and not is_uuid(value) and not (is_hex(value) and len(value) in (16, 40))
-    mixed = any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
-    return (
-        len(value) >= 8
-        and (looks_random(value) or (mixed and len(value) >= 10 and not reads_as_words(value)))
-        and not is_uuid(value)
+        return _is_key(value)
+    return _is_token(value) or (value.count("-") >= 2 and _is_chosen(value, notation))
+
+
+def _is_of_programs(value: str) -> bool:
+    """Return whether a value is one that settings hold: `true`, `${TOKEN}`, `getenv("A")`, `30s`."""
+    return bool(
+        value.lower() in _VOCABULARY
+        or _REFERENCE.match(value)
+        or _CALL.search(value)
+        or _FILE.fullmatch(value)
+        or _UNIT.fullmatch(value)
+        or is_ordinary(value)
     )
+
+
+def _is_key(value: str) -> bool:
+    """Return whether a value under the name of a key is random, and not an id or a digest."""
+    random = len(value) >= 16 and (looks_random(value) or (is_hex(value) and len(value) >= 32))
+    return random and not is_uuid(value) and not (is_hex(value) and len(value) in (16, 40))
+
+
+def _is_token(value: str) -> bool:
+    """Return whether a value is random, or letters and digits that are not words."""
+    mixed = len(value) >= 10 and any(c.isdigit() for c in value) and any(c.isalpha() for c in value)
+    return (looks_random(value) or (mixed and not reads_as_words(value))) and not is_uuid(value)
 
 
 def _is_chosen(value: str, notation: str) -> bool:
