@@ -195,12 +195,10 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     `strength` is the promise of the name: password, token or key. `written` is quoted, env (an environment line or a
     flag), bare (code, YAML) or prose.
     """
-    if len(value) >= MIN_SALT and _is_salt(value, written):
-        return True
-    if len(value) < 6 or _LOOKED_UP.match(value) or _CALL.search(value) or is_ordinary(value):
-        return False
     if _is_salt(value, written):
-        return True
+        return len(value) >= MIN_SALT or not _cannot_be_secret(value)
+    if _cannot_be_secret(value):
+        return False
     if " " in value and strength != "password":
         return False
     if strength == "password" and written in ("quoted", "env"):
@@ -212,26 +210,20 @@ def is_secret(value: str, strength: str, written: str) -> bool:
     if written == "prose":
         return _is_secret_in_prose(value, strength)
     if written == "bare":
-        letters = value.replace(".", "").replace("_", "")
-        if letters.isalpha() and IDENTIFIER.fullmatch(value) and (len(value) < 24 or is_worded(value)):
-            return False
-        if strength == "password":
-            made = num_classes(value) >= 2 and not IDENTIFIER.fullmatch(value) and not reads_as_words(value)
-            return made or looks_random(value) or bool(_YEARED.fullmatch(value))
-    if len(value) < 8:
-        return False
+        return _is_secret_in_code(value, strength)
     if strength == "key":
-        mixed = written == "env" or (not is_hex(value) and switches(value) >= 0.3)
-        return len(value) >= 16 and looks_random(value) and not is_uuid(value) and mixed
-    if looks_random(value) or (is_uuid(value) and written != "bare"):
-        return True
-    made = len(value) >= 10 and num_classes(value) >= 2 and any(c.isdigit() for c in value)
-    return written != "bare" and made and not reads_as_words(value)
+        return _is_random_key(value) and (written == "env" or _alternates(value))
+    return looks_random(value) or is_uuid(value) or (len(value) >= 10 and _is_mixed(value, 2))
 
 
 def is_test_name(value: str) -> bool:
     """Return whether a value can be the name of a test, made of words rather than random characters."""
     return not _SIGNS.search(value) and (is_worded(value, min_letters=3) or not is_all_random(value))
+
+
+def _cannot_be_secret(value: str) -> bool:
+    """Return whether a value is too short, a call (`get_token()`), `process.env.A`, or ordinary."""
+    return len(value) < 6 or bool(_LOOKED_UP.match(value) or _CALL.search(value)) or is_ordinary(value)
 
 
 def _is_salt(value: str, written: str) -> bool:
@@ -257,8 +249,34 @@ def _is_key_material(value: str, written: str) -> bool:
 def _is_secret_in_prose(value: str, strength: str) -> bool:
     if is_hex(value):
         return strength == "token" and len(value) == 32 and looks_random(value)
-    made = num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value)
-    return made and (strength == "token" or not is_uuid(value))
+    return _is_mixed(value, 3) and (strength == "token" or not is_uuid(value))
+
+
+def _is_secret_in_code(value: str, strength: str) -> bool:
+    """Judge a value without quotes in code or YAML, unlike the name `settings.api_token`."""
+    is_identifier = IDENTIFIER.fullmatch(value)
+    letters = value.replace(".", "").replace("_", "")
+    if is_identifier and letters.isalpha() and (len(value) < 24 or is_worded(value)):
+        return False
+    if strength == "password":
+        made = num_classes(value) >= 2 and not is_identifier and not reads_as_words(value)
+        return made or looks_random(value) or bool(_YEARED.fullmatch(value))
+    return _is_random_key(value) and _alternates(value) if strength == "key" else looks_random(value)
+
+
+def _is_random_key(value: str) -> bool:
+    """Return whether a value is random and long enough for a key, and not a UUID."""
+    return len(value) >= 16 and looks_random(value) and not is_uuid(value)
+
+
+def _alternates(value: str) -> bool:
+    """Return whether letters and digits alternate, and the value is not a digest."""
+    return not is_hex(value) and switches(value) >= 0.3
+
+
+def _is_mixed(value: str, min_classes: int) -> bool:
+    """Return whether a value has digits among other characters, and not only words as `token-type-2`."""
+    return num_classes(value) >= min_classes and any(c.isdigit() for c in value) and not reads_as_words(value)
 
 
 _REFERENCE = re.compile(
@@ -275,26 +293,29 @@ def _is_password(value: str) -> bool:
     if value.startswith("//") or (_REFERENCE.match(value) and not looks_random(value)) or _TEMPLATE.match(value):
         return False
     if " " in value:
-        parts = value.split()
-        plain = all(part.isalpha() and part.islower() and len(part) > 3 for part in parts)
-        if 2 <= len(parts) <= 7 and len(value) >= 12 and any(c.isdigit() for part in parts[1:] for c in part):
-            plain_words = {word.lower() for word in re.findall(r"[^\W\d_]+", value)}
-            return not _RULE_WORDS & plain_words and not re.search(r"[(){}<>=;:%$@\[\]\\]|\d\.\d", value)
-        named = (
-            parts[0].islower()
-            and all(part.isalpha() for part in parts)
-            and not _RULE_WORDS & set(value.lower().split())
-        )
-        return (
-            len(parts) >= 4
-            and (plain or (named and len(parts) <= 8))
-            and not {"your", "must", "with", "password"} & set(parts)
-        )
+        return _is_passphrase(value)
     if value.isalpha():
         return len(value) >= 8 and (surprise(value) >= MIN_SURPRISE or switches(value) >= 0.4)
     if IDENTIFIER.fullmatch(value) and not any(c.isdigit() for c in value):
         return looks_random(value)
     return looks_random(value) if _SENTENCE.fullmatch(value) else num_classes(value) >= 2
+
+
+def _is_passphrase(value: str) -> bool:
+    """Return whether words are a password (`tame otter 91 violin`), not a message about one."""
+    parts = value.split()
+    if 2 <= len(parts) <= 7 and len(value) >= 12 and any(c.isdigit() for part in parts[1:] for c in part):
+        plain_words = {word.lower() for word in re.findall(r"[^\W\d_]+", value)}
+        return not _RULE_WORDS & plain_words and not re.search(r"[(){}<>=;:%$@\[\]\\]|\d\.\d", value)
+    plain = all(part.isalpha() and part.islower() and len(part) > 3 for part in parts)
+    named = (
+        parts[0].islower() and all(part.isalpha() for part in parts) and not _RULE_WORDS & set(value.lower().split())
+    )
+    return (
+        len(parts) >= 4
+        and (plain or (named and len(parts) <= 8))
+        and not {"your", "must", "with", "password"} & set(parts)
+    )
 
 
 # ---------------------------------------------------------------------------------------------- in a sentence or a call
@@ -318,14 +339,19 @@ def looks_like_password(value: str) -> bool:
         # A digest has forty characters or more.
         random = looks_random(value) and value.isalnum() and not value.isdigit()
         return random and not (is_hex(value) and len(value) > 32)
-    if _LOWER.fullmatch(value) and len(value) < 12 and not looks_random(value):
-        return False  # a version or an id
-    if "/" in value and _PATH.fullmatch(value) and switches(value) < 0.35:
-        return False
-    if len(re.findall(r"[-_.]\w", value)) >= 3 and not re.search(r"[^\w.-]", value):
+    if _is_joined(value):
         return False
     # Words are a password only if a sign or a year was added to them.
     return not is_worded(value) or bool(_MADE.search(value) and any(c.isupper() for c in value))
+
+
+def _is_joined(value: str) -> bool:
+    """Return whether signs join the parts of a name: `1.2-rc1`, `docs/Api2`, `Node-20-LTS-x64`."""
+    if _LOWER.fullmatch(value) and len(value) < 12 and not looks_random(value):
+        return True
+    if "/" in value and _PATH.fullmatch(value) and switches(value) < 0.35:
+        return True
+    return len(re.findall(r"[-_.]\w", value)) >= 3 and not re.search(r"[^\w.-]", value)
 
 
 # ---------------------------------------------------------------------------------------------- after an unknown prefix
@@ -409,5 +435,4 @@ def is_cookie(value: str) -> bool:
 
 
 def is_handed_over(value: str) -> bool:
-    mixed = num_classes(value) >= 3 and any(c.isdigit() for c in value) and not reads_as_words(value)
-    return looks_random(value) or (mixed and not is_dummy(value) and not EXPRESSION.search(value))
+    return looks_random(value) or (_is_mixed(value, 3) and not is_dummy(value) and not EXPRESSION.search(value))
