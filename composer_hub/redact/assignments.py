@@ -93,14 +93,9 @@ def named_value(name: str, value: str) -> str:
 
 
 def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
+    """Return the value beside the name with this stem, if it is a secret."""
     text, after = subject.text, start + len(stem.word)
-    if text[start - 1 : start] == "[" and PLACEHOLDER.match(text, start - 1):
-        return None
-    # The cheap checks that reject most come first.
-    if (_IN_PROSE.match(text, after) and text[after - 1].isalnum()) or not is_whole(text, start, stem):
-        return None
-    strength = strength_at(stem.strength, subject.lowered, start)
-    if takes_back(text[after : after + 24]):
+    if not _may_name(text, start, after, stem):
         return None
     # The stem may contain its own operator (`pass=`).
     match = _NAMED.match(text, after - 1 if text[after - 1] in "=: " else after)
@@ -110,20 +105,33 @@ def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
     if len(set(match[group][:64])) < min(8, len(match[group]) // 2):
         return None
     value, written = _trimmed(text, start, match, group)
+    strength = strength_at(stem.strength, subject.lowered, start)
     if match["pair"] and (value[:1] == "-" or (strength != "password" and is_worded(value))):
         return None  # the next of a list of arguments or names
     if strength == "key" and _is_lone(text, start) and num_classes("".join(_LETTERS.findall(value))) < 3:
         return None
     if not value or is_vocabulary(value) or not is_secret(value[:MAX_JUDGED], strength, written):
         return None
-    if is_public(text[max(0, start - 24) : start], strength):
-        return None
-    if stem.trigger == "pwd" and _FOLDER.match(value):
-        return None
-    if stem.trigger == "pass" and _is_verdict(text, start, after, value):
+    if is_public(text[max(0, start - 24) : start], strength) or _is_of_shell(text, start, after, stem, value):
         return None
     at = match.start(group)
     return Span(at, at + len(value), "SECRET", f"named:{stem.word}")
+
+
+def _may_name(text: str, start: int, after: int, stem: Stem) -> bool:
+    """Return whether a stem may name a value: it is not in a placeholder, a sentence, or `max_tokens`."""
+    if text[start - 1 : start] == "[" and PLACEHOLDER.match(text, start - 1):
+        return False
+    # The cheap checks that reject most come first.
+    in_prose = _IN_PROSE.match(text, after) and text[after - 1].isalnum()
+    return not in_prose and is_whole(text, start, stem) and not takes_back(text[after : after + 24])
+
+
+def _is_of_shell(text: str, start: int, after: int, stem: Stem, value: str) -> bool:
+    """Return whether `pwd` is the working directory (`PWD=/srv/app`), or `pass` the result of a test."""
+    if stem.trigger == "pwd":
+        return bool(_FOLDER.match(value))
+    return stem.trigger == "pass" and _is_verdict(text, start, after, value)
 
 
 def _is_verdict(text: str, start: int, after: int, value: str) -> bool:
@@ -150,44 +158,54 @@ def _is_lone(text: str, start: int) -> bool:
 
 def _trimmed(text: str, start: int, match: re.Match[str], group: str) -> tuple[str, str]:
     """Return the value without its closing signs, and how it is written."""
-    value = match.group(group)
     line = text[max(0, start - 60) : match.start()]
     head = re.split(r"[\s\"'`]", line)[-1]
     if head.startswith("arn:") or "::" in head:
         return "", "bare"
-    if group == "quoted":
-        loose = match.group("pair") or match.group("call") or match.group("space")
-        return value, "quoted" if not loose or not value.replace("_", "").isalpha() else "prose"
-    value = NEXT_FIELD.split(value)[0]
+    if group == "bare":
+        return _unquoted(NEXT_FIELD.split(match["bare"])[0], text, start, match, line, head)
+    is_loose = match["pair"] or match["call"] or match["space"]
+    return match["quoted"], "prose" if is_loose and match["quoted"].replace("_", "").isalpha() else "quoted"
+
+
+def _unquoted(value: str, text: str, start: int, match: re.Match[str], line: str, head: str) -> tuple[str, str]:
+    """Return a value up to the sign that ends it, and how it is written: `x);` in code gives `x`."""
     if match["form"]:
         return value, "env"
-    if match.group("tag"):
+    if match["tag"]:
         return value.split("<")[0], "env"
     if match["space"] is None and _LOGIN_BEFORE.search(text, max(0, start - 100), start):
         return value.split(",")[0].rstrip(".,;)}]"), "env"
-    flag = "--" in head or head.startswith("-") or _connects(text, start, match)
-    if match.group("space") is not None:
-        value = value.rstrip(".,;:!?)]}>")
-        # `login bob password …`, `set PASSWORD …`, and a line of a configuration: a name and its value alone.
-        alone = _NAME_ONLY.search(line_before(text, start)) and _ends_line(text, match.end())
-        netrc = "login " in line or "set" in line or alone
-        stated = "is" in match["op"] and "_" in head and (head + match["rest"]).isupper()
-        return value, "env" if flag or netrc or stated else "prose"
-    if (
-        match["op"] == "="
-        and "." in head
-        and _ends_line(text, match.end())
-        and head.startswith(line_before(text, start).strip() or "=")
-    ):
-        return value, "env"  # a line of a `.properties` file
-    colon = match["op"].strip(" \t\"'`\\]")[:1] == ":"
-    if colon and value[-1:] != "," and _YAML_LINE.search(line_before(text, start)) and _ends_line(text, match.end()):
+    is_flag = "--" in head or head.startswith("-") or _connects(text, start, match)
+    if match["space"] is not None:
+        is_setting = is_flag or _sets(text, start, match, line, head)
+        return value.rstrip(".,;:!?)]}>"), "env" if is_setting else "prose"
+    if _ends_line(text, match.end()) and _is_entry(value, line_before(text, start), match["op"], head):
         return value, "env"
-    if _ENV_LINE.search(text[max(0, start - 60) : _name_end(text, start)]) and not colon:
+    if not _is_colon(match["op"]) and _ENV_LINE.search(text[max(0, start - 60) : _name_end(text, start)]):
         return value.rstrip(",;"), "env"
     for stop in (",", ";", "&", ")", "}", "]", "<", "|"):
         value = value.split(stop)[0] if value[0] != stop else value
-    return value.rstrip(".:!?>"), "env" if flag or head.startswith("//") or _plain_name(head) else "bare"
+    return value.rstrip(".:!?>"), "env" if is_flag or _is_variable(head) else "bare"
+
+
+def _sets(text: str, start: int, match: re.Match[str], line: str, head: str) -> bool:
+    """Return whether words set a value: `login bob password x`, `set PASSWORD x`, `API_KEY is x`."""
+    is_stated = "is" in match["op"] and "_" in head and (head + match["rest"]).isupper()
+    is_alone = _NAME_ONLY.search(line_before(text, start)) and _ends_line(text, match.end())
+    return bool("login " in line or "set" in line or is_stated or is_alone)
+
+
+def _is_entry(value: str, before: str, operator: str, head: str) -> bool:
+    """Return whether a line is one of a `.properties` file (`db.password=x`) or of YAML (`password: x`)."""
+    if operator == "=":
+        return "." in head and head.startswith(before.strip() or "=")
+    return _is_colon(operator) and value[-1:] != "," and bool(_YAML_LINE.search(before))
+
+
+def _is_colon(operator: str) -> bool:
+    """Return whether a colon is the sign between a name and its value, perhaps after a quote: `": `."""
+    return operator.strip(" \t\"'`\\]")[:1] == ":"
 
 
 def _connects(text: str, start: int, match: re.Match[str]) -> bool:
@@ -206,6 +224,6 @@ def _name_end(text: str, at: int) -> int:
     return at
 
 
-def _plain_name(head: str) -> bool:
-    """Return whether a name is an upper-case variable or a query parameter."""
-    return head.isupper() or head[:1] in ("?", "&") or "?" in head or "&" in head
+def _is_variable(head: str) -> bool:
+    """Return whether a name is `API_KEY`, a query parameter, or a setting such as `//host/:_password`."""
+    return head.isupper() or head.startswith("//") or "?" in head or "&" in head
