@@ -170,46 +170,65 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
         return
     told = " ".join(strings_in(call.arguments))[:MAX_TOLD]
     prints = _PRINTING.search(told)
+    rule = f"output:{prints[0].strip()}" if prints else ""
     if prints and _DOCUMENTS.search(prints[0]):
-        for value in _entries(content):
-            yield Join(content, value, "SECRET", f"output:{prints[0].strip()}")
+        yield from (Join(content, value, "SECRET", rule) for value in _entries(content))
     if len(content) > MAX_BARE or content.count("\n") > 2 * MAX_LINES:
         return
     lines = list(_bare_lines(content))
     if not lines or len(lines) > MAX_LINES:
         return
     if prints:
-        for line in lines:
-            if _is_chosen(line):
-                yield Join(content, line, "SECRET", f"output:{prints[0].strip()}")
-                continue
-            for word in line.split():
-                if is_hex(word) and len(word) == _COMMIT and _HASHING.search(told):
-                    continue
-                if _is_printed(word) or (len(lines) == 1 and word == line and _is_given(word)):
-                    yield Join(content, word, "SECRET", f"output:{prints[0].strip()}")
+        yield from (Join(content, value, "SECRET", rule) for value in _printed_alone(lines, told))
         return
     if "?" in told:
         yield from _answered(told, content)
     if promise_in(told)[0] == "password" and len(lines) == 1 and _is_chosen(lines[0]):
         yield Join(content, lines[0], "SECRET", "output:password")
-        return
-    lines = [word for line in lines for word in (line.split() if line.count(" ") <= 2 and "0x" in line else [line])]
-    if len(lines) > 4 or any(c.isspace() for line in lines for c in line):
-        return
-    lines = [line.strip("\"'") for line in lines]
+    else:
+        yield from (Join(content, value, "SECRET", f"output:{stem}") for value, stem in _named(lines, told, said))
+
+
+def _printed_alone(lines: list[str], told: str) -> Iterator[str]:
+    """Yield the secrets of a command that prints nothing else, such as `gh auth token`."""
+    for line in lines:
+        if _is_chosen(line):
+            yield line
+            continue
+        for word in line.split():
+            is_digest = _is_commit(word) and _HASHING.search(told)
+            is_whole = len(lines) == 1 and word == line
+            if not is_digest and (_is_printed(word) or (is_whole and _is_given(word))):
+                yield word
+
+
+def _named(lines: list[str], told: str, said: str) -> Iterator[tuple[str, str]]:
+    """Yield the secrets (with stems) that a command, or the message before it, names: `echo $API_TOKEN`."""
+    values = _values_alone(lines)
     strength, stem = promise_in(told)
     if not strength:
         strength, stem = promise_in(said[-200:])
-        lines = [line for line in lines if not is_hex(line)]
-    if strength == "password":
-        lines = [line for line in lines if not (is_hex(line) and len(line) == _COMMIT)]
-    if strength and not (_HASHING.search(told) and all(is_hex(line) or is_uuid(line) for line in lines)):
-        for line in lines:
-            value = line.strip("\"'")
-            alone = strength == "password" and len(lines) == 1 and num_classes(value) >= 3
-            if _is_printed(value) or (alone and _is_given(value)):
-                yield Join(content, value, "SECRET", f"output:{stem}")
+        values = [value for value in values if not is_hex(value)]
+    is_password = strength == "password"
+    if is_password:
+        values = [value for value in values if not _is_commit(value)]
+    are_digests = _HASHING.search(told) and all(is_hex(value) or is_uuid(value) for value in values)
+    for value in values if strength and not are_digests else ():
+        is_lone = is_password and len(values) == 1 and num_classes(value) >= 3
+        if _is_printed(value) or (is_lone and _is_given(value)):
+            yield value, stem
+
+
+def _values_alone(lines: list[str]) -> list[str]:
+    """Return the values of an output that has nothing else: one per line, or `0x… 0x…`."""
+    values = [word for line in lines for word in (line.split() if line.count(" ") <= 2 and "0x" in line else [line])]
+    is_text = len(values) > 4 or any(c.isspace() for value in values for c in value)
+    return [] if is_text else [value.strip("\"'") for value in values]
+
+
+def _is_commit(value: str) -> bool:
+    """Return whether a value has the form of the digest of a commit."""
+    return is_hex(value) and len(value) == _COMMIT
 
 
 def _entries(content: str) -> Iterator[str]:
@@ -321,39 +340,46 @@ def _answered(question: str, answer: str) -> Iterator[Join]:
     strength, stem = promise_in(asked)
     if not strength:
         return
-    rule = f"answer:{stem}"
+    is_password = strength == "password"
     if bare and not any(c.isspace() for c in bare):
-        if _is_given(bare) or _is_printed(bare):
-            yield Join(answer, bare, "SECRET", rule)
-        return
-    if _PHRASE.search(question) and _WORDS.fullmatch(bare.rstrip(".")):
-        yield Join(answer, bare, "SECRET", rule)
+        values = [bare] if _is_given(bare) or _is_printed(bare) else []
+    else:
+        values = [bare] if _PHRASE.search(question) and _WORDS.fullmatch(bare.rstrip(".")) else []
+        values += (is_password and _password_alone(asked, answer, bare)) or _among_words(answer, is_password)
+    yield from (Join(answer, value, "SECRET", f"answer:{stem}") for value in values)
+
+
+def _password_alone(asked: str, answer: str, bare: str) -> list[str]:
+    """Return the password that an answer is, except for words such as `yes, it is …`; or nothing."""
     phrase = _YES.sub("", bare)
     is_asked = asked[-1:] in _ASKING and promise_in(asked[-60:])[0] == "password"
     is_phrase = is_asked and _WORDS_OF_PHRASE.fullmatch(phrase) and _SPEAKING.isdisjoint(phrase.lower().split())
-    if strength == "password" and " " in phrase and (is_phrase or is_setting_secret(phrase, PASSWORD, "quoted line")):
-        yield Join(answer, phrase, "SECRET", rule)
-        return
-    told = [word for word in _words_of(answer) if word.lower() not in _FILLING] if strength == "password" else []
-    if len(told) == 1 and is_setting_secret(told[0], PASSWORD, "line") and not told[0].islower():
-        yield Join(answer, told[0], "SECRET", rule)
-        return
-    before = ""
-    for word in answer.split():
-        named, before = before, word
-        if _IDENTIFIED.search(named):
-            continue
-        value = word.strip("`\"'.,;:!?()<>[]{}=")
-        if (
-            value
-            and not _OPENING.search(value)
-            and not PLACEHOLDER.search(word)
-            and (
-                (looks_like_password(value) and is_secret(value, "token", "quoted"))
-                or (strength == "password" and _CHOSEN.search(value) and is_setting_secret(value, PASSWORD, "line"))
-            )
-        ):
-            yield Join(answer, value, "SECRET", rule)
+    if " " in phrase and (is_phrase or is_setting_secret(phrase, PASSWORD, "quoted line")):
+        return [phrase]
+    words = [word for word in _words_of(answer) if word.lower() not in _FILLING]
+    is_alone = len(words) == 1 and is_setting_secret(words[0], PASSWORD, "line") and not words[0].islower()
+    return words if is_alone else []
+
+
+def _among_words(answer: str, is_password: bool) -> list[str]:
+    """Return the words of an answer that are secrets, except those that follow the name of an id."""
+    words = answer.split()
+    return [
+        value
+        for before, word in zip(["", *words], words, strict=False)
+        if (value := word.strip("`\"'.,;:!?()<>[]{}="))
+        and not _IDENTIFIED.search(before)
+        and not _OPENING.search(value)
+        and not PLACEHOLDER.search(word)
+        and _is_answer(value, is_password)
+    ]
+
+
+def _is_answer(value: str, is_password: bool) -> bool:
+    """Return whether a word of an answer is a secret; a question for a password needs less proof."""
+    if looks_like_password(value) and is_secret(value, "token", "quoted"):
+        return True
+    return is_password and bool(_CHOSEN.search(value)) and is_setting_secret(value, PASSWORD, "line")
 
 
 def _bare_token(mentioned: str, message: str) -> Iterator[Join]:
