@@ -10,7 +10,7 @@ import functools
 import itertools
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import NamedTuple
 
 from composer_hub.redact.data import lines, words
@@ -124,6 +124,8 @@ _NOT_ADDRESS = re.compile(
     r"(?i)://|@|^\d+(?:\.\d+)+|\d+\.\d+\.\d+\.\d+|^0x|::|\.(?:com|org|net|io|dev|local|internal)\b|^\W*\d+\W*$|[(){}$]|^[\w.-]+:\d+$"
 )
 _NUMBERED = re.compile(r"(?=.*\d)(?=.*[^\W\d_]{2})(?=.* )")
+_STREET = re.compile(r"\d{1,5}\w? [^\W\d]|[^\W\d_]{3} \d{1,4}\b")
+_NOT_PHONE = re.compile(r"555[-. ]?01\d\d\Z|15005550\d{3}\Z|\A\d{4}-\d\d-\d\d|\A\d+\.\d+\Z|\A0+\Z")
 _ZIP = re.compile(
     r"\d{3,5}(?:[ -]?\d{2,4})?|[A-Z]{1,2}\d[\dA-Z]? ?\d[A-Z]{2}|\d{4} ?[A-Z]{2}|[A-Z]\d[A-Z] ?\d[A-Z]\d|"
     r"(?:[A-Z]{1,2}-)?\d{4,5}"
@@ -216,49 +218,72 @@ def is_person_login(value: str) -> bool:
     return any(name[:size] in GIVEN_NAMES for size in range(5, len(name) - 2))
 
 
+def _is_name_under(field: Field, key: str, value: str) -> bool:
+    """Return whether a value is a person's name; one word is enough under some keys (`surname: Krause`)."""
+    is_single = field.strong or (not field.strength and _SINGLE.search(key)) or _CJK_NAME.fullmatch(value)
+    return is_name(value, min_words=1 if is_single else 2)
+
+
+def _is_login_under(field: Field, key: str, value: str) -> bool:
+    """Return whether a value is a person's login; under some keys one with an initial is (`m.okonjo`)."""
+    if any(a.islower() and b.isupper() for a, b in itertools.pairwise(value)):
+        return False
+    initial = _INITIAL.fullmatch(value) and not _NO_NAME.intersection(value.split("."))
+    return is_person_login(value) or bool(initial and _USER_KEY.search(key))
+
+
+def _is_phone(field: Field, key: str, value: str) -> bool:
+    """Return whether a value is a phone number rather than a date or a number of films (`555-0142`)."""
+    return 7 <= _num_digits(value) <= 15 and not _NOT_PHONE.search(value) and len(set(value)) > 3
+
+
+def _is_address(field: Field, key: str, value: str) -> bool:
+    """Return whether a value is a street with a number rather than a host, a version or a path."""
+    if _ZIP_KEYS.search(key):
+        return False  # only beside a street
+    is_numbered = not _NOT_ADDRESS.search(value) and _NUMBERED.match(value)
+    return bool(is_numbered and (field.strong or _STREET.search(value)))
+
+
+def _is_plate(field: Field, key: str, value: str) -> bool:
+    """Return whether a value is a license plate: capitals and digits, such as `B-KX 4127`."""
+    return _num_digits(value) >= 1 and any(c.isalpha() for c in value) and value.upper() == value
+
+
+def _is_number(field: Field, key: str, value: str) -> bool:
+    """Return whether a value is the number of a passport, a taxpayer or an account, and not a date."""
+    min_digits = 6 if not field.strong else 4 if field.label == "PASSPORT" else 5
+    return _num_digits(value) >= min_digits and len(set(value)) > 3 and not re.fullmatch(_DATE, value)
+
+
+def _is_host(field: Field, key: str, value: str) -> bool:
+    """Return whether a value is the name of a machine rather than a variable (`$HOST`)."""
+    return field.strong and not value.startswith(("$", "<", "{", "!"))
+
+
+def _num_digits(value: str) -> int:
+    return sum(c.isdigit() for c in value)
+
+
+_CHECKS: dict[str, Callable[[Field, str, str], bool]] = {
+    "NAME": _is_name_under,
+    "USER": _is_login_under,
+    "PHONE": _is_phone,
+    "ADDRESS": _is_address,
+    "PLATE": _is_plate,
+    **dict.fromkeys(("TAXID", "PASSPORT", "ACCOUNT"), _is_number),
+    "HOST": _is_host,
+}
+"""What a value must prove beyond its form, of (field, key, value); the form of dates and places is enough."""
+
+
 def _accepts(field: Field, key: str, value: str) -> bool:
-    label, strong = field.label, field.strong
-    if PLACEHOLDER.search(value) or (label not in ("PHONE", "LOCATION", "BIRTHDATE") and is_dummy(value)):
+    """Return whether a value that has the form of its field (`555-0142`) is one, rather than an example."""
+    may_be_dummy = field.label in ("PHONE", "LOCATION", "BIRTHDATE")
+    if PLACEHOLDER.search(value) or value in _EXAMPLE_NUMBERS or (not may_be_dummy and is_dummy(value)):
         return False
-    if value in _EXAMPLE_NUMBERS:
-        return False
-    digits = sum(c.isdigit() for c in value)
-    if label == "NAME":
-        return is_name(
-            value,
-            min_words=1 if strong or (not field.strength and _SINGLE.search(key)) or _CJK_NAME.fullmatch(value) else 2,
-        )
-    if label == "USER":
-        initial = _INITIAL.fullmatch(value) and not _NO_NAME.intersection(value.split("."))
-        if any(a.islower() and b.isupper() for a, b in itertools.pairwise(value)):
-            return False
-        return is_person_login(value) or bool(initial and _USER_KEY.search(key))
-    if label == "PHONE":
-        return (
-            7 <= digits <= 15
-            and not re.search(r"555[-. ]?01\d\d\Z|15005550\d{3}\Z|\A\d{4}-\d\d-\d\d|\A\d+\.\d+\Z|\A0+\Z", value)
-            and len(set(value)) > 3
-        )
-    if label == "ADDRESS":
-        if _ZIP_KEYS.search(key):
-            return False  # only beside a street
-        if _NOT_ADDRESS.search(value):
-            return False
-        return bool(_NUMBERED.match(value)) and (
-            strong or bool(re.search(r"\d{1,5}\w? [^\W\d]|[^\W\d_]{3} \d{1,4}\b", value))
-        )
-    if label == "PLATE":
-        return digits >= 1 and any(c.isalpha() for c in value) and value.upper() == value
-    if label in ("TAXID", "PASSPORT", "ACCOUNT"):
-        return (
-            digits >= 5 - (label == "PASSPORT")
-            and (strong or digits >= 6)
-            and len(set(value)) > 3
-            and not re.fullmatch(_DATE, value)
-        )
-    if label == "HOST":
-        return strong and not value.startswith(("$", "<", "{", "!"))
-    return True
+    check = _CHECKS.get(field.label)
+    return check is None or check(field, key, value)
 
 
 def personal_value(key: str, value: str) -> tuple[str, str]:
@@ -350,47 +375,54 @@ def personal_fields(subject: Subject) -> Iterator[Span]:
 
 
 def _field(text: str, at: int, end: int) -> Iterator[tuple[Span, int]]:
+    """Yield the value beside the key whose last word is here, with its strength."""
+    key, match = _key_at(text, at, end)
+    if not match:
+        return
+    for field in fields_of(key):
+        value = _value_of(field, text, match)
+        if not value:
+            continue
+        found = value[0].rstrip(" .,:-")
+        if field.label == "NAME" and not match["open"] and "," in found and not field.strong:
+            found = found.partition(",")[0]
+        span = Span(match.end(), match.end() + len(found), field.label, f"field:{field.label.lower()}")
+        # A number of a JSON object stays: a placeholder without quotes would break it.
+        bare = match["close"] and match["close"].endswith('"') and not match["open"] and field.label in _NUMBERS
+        if not bare and _accepts(field, key, found):
+            yield span, field.strength
+            return
+        stated = match[0].lstrip(" \t\"'`*\\")[:1] in (":", "=")
+        ends = text[value.end() : value.end() + 1] not in ("/", ".", "(", "[")
+        if field.label == "USER" and stated and ends and _USER_KEY.search(key) and may_be_login(found):
+            yield span, 0
+
+
+def _key_at(text: str, at: int, end: int) -> tuple[str, re.Match[str] | None]:
+    """Return the key whose last word is here, and the sign between it and its value: `Phone no` and `: `."""
     while text[end : end + 1].isdigit() and text[end - 1].isalpha():
         end += 1
     if text[end : end + 2] == ". " and text[at:end].lower() in _NUMBER_SIGNS:
         end += 1
     match = _OPERATOR.match(text, end)
     if not match or (match["space"] is None and match["tag"] is None and match.end() == end):
-        return
-    key = _BEFORE_KEY.split(text[max(0, at - 30) : end])[-1]
-    if match["space"] and _NUMBER_SIGN.match(match["space"]):
-        key = f"{key} number"
-    for field in fields_of(key):
-        if match["space"] is not None and (
-            not field.strong or (field.label not in _NUMBERS and len(match["space"]) == 1 and not match["open"])
-        ):
-            continue
-        if (
-            match["tag"]
-            and text[max(0, at - 30) : at].rpartition("<")[2].strip() != key[: at - end].strip()
-            and "<" not in text[max(0, at - 30) : at]
-        ):
-            continue
-        value = _VALUES[field.label].match(text, match.end())
-        if not value:
-            continue
-        found = value[0].rstrip(" .,:-")
-        if field.label == "USER" and text[value.end() : value.end() + 1] == "@":
-            continue  # an address
-        if field.label == "NAME" and not match["open"] and "," in found and not field.strong:
-            found = found.partition(",")[0]
-        # A number of a JSON object stays: a placeholder without quotes would break it.
-        bare = match["close"] and match["close"].endswith('"') and not match["open"] and field.label in _NUMBERS
-        if not bare and _accepts(field, key, found):
-            yield (
-                Span(match.end(), match.end() + len(found), field.label, f"field:{field.label.lower()}"),
-                field.strength,
-            )
-            return
-        stated = text[end : match.end()].lstrip(" \t\"'`*\\")[:1] in (":", "=")
-        ends = text[value.end() : value.end() + 1] not in ("/", ".", "(", "[")
-        if field.label == "USER" and stated and ends and _USER_KEY.search(key) and may_be_login(found):
-            yield Span(match.end(), match.end() + len(found), "USER", "field:user"), 0
+        return "", None
+    before = text[max(0, at - 30) : at]
+    key = _BEFORE_KEY.split(before + text[at:end])[-1]
+    if match["tag"] and "<" not in before and before.strip() != key[: at - end].strip():
+        return "", None  # not the name of an element
+    is_numbered = match["space"] and _NUMBER_SIGN.match(match["space"])
+    return f"{key} number" if is_numbered else key, match
+
+
+def _value_of(field: Field, text: str, sign: re.Match[str]) -> re.Match[str] | None:
+    """Return the value after the sign, if it has the form of the field; a space alone is often not enough."""
+    is_clear = field.strong and (field.label in _NUMBERS or sign["open"] or len(sign["space"] or "") > 1)
+    if sign["space"] is not None and not is_clear:
+        return None
+    value = _VALUES[field.label].match(text, sign.end())
+    is_mail = value and field.label == "USER" and text[value.end() : value.end() + 1] == "@"
+    return None if is_mail else value
 
 
 def beside(fields: Mapping[str, str]) -> Iterator[tuple[str, str]]:
