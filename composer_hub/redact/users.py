@@ -6,7 +6,7 @@ In: a text. Out: names, except those that belong to no person (`runner`, `ubuntu
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 from composer_hub.records import Trace
 from composer_hub.redact.data import words
@@ -147,39 +147,34 @@ def people_among(users: Collection[str], trace: Trace, texts: Iterable[str]) -> 
 
 
 def _names(text: str) -> Iterator[str]:
-    if "~" in text:
-        yield from _TILDE.findall(text)
-    if "." in text:
-        yield from _dotted(text)
-    # The second question of each pair holds less often, but takes longer.
-    if _holds(text, _PRINTING) and _holds(text, _PRINTED):
-        yield from _PRINTED_USER.findall(text)
-    if "\\" in text and ("user" in text or "User" in text):
-        for user in _DOMAIN_USER.finditer(text):
-            name, start = user["v"], user.start()
-            if (
-                len(name) >= 5
-                and _DOMAIN.search(text, max(0, start - 16), start)
-                and (may_be_login(name) or "." in name)
-            ):
-                yield name
-    if ("rw" in text or "r-x" in text) and _holds(text, _MODES):
-        yield from _LISTED.findall(text)
-    if _holds(text, _TERMINALS) and _holds(text, _ON_TERMINAL):
-        yield from _LOGGED_IN.findall(text)
-    if "ogged in as" in text:
-        yield from filter(_is_named, _LOGGED_IN_AS.findall(text))
-    if " @" in text:
-        yield from filter(_is_named, _mentioned(text))
-    if "@" in text and _holds(text, _REACHING):
-        yield from _REACHED.findall(text)
-    if "@" in text and ("~" in text or "]$" in text or "]#" in text):
-        for prompt in _PROMPT.finditer(text):
-            before = _USER_OF_PROMPT.search(text[max(0, prompt.start() - 34) : prompt.start()])
-            if before:
-                yield before["v"]
-    if "home" not in text and "Users" not in text:
-        return
+    """Yield the user names in a text, also those that belong to no person."""
+    for signs, names_in in _WAYS:
+        if all(_holds(text, words) for words in signs):
+            yield from names_in(text)
+
+
+def _of_domains(text: str) -> Iterator[str]:
+    """Yield the users of a domain: `CORP\\dvlasova`."""
+    for user in _DOMAIN_USER.finditer(text):
+        name, start = user["v"], user.start()
+        if len(name) >= 5 and _DOMAIN.search(text, max(0, start - 16), start) and ("." in name or may_be_login(name)):
+            yield name
+
+
+def _logged_in(text: str) -> Iterator[str]:
+    """Yield the people of whom a tool prints that they are logged in: `Logged in as dvlasova`."""
+    return filter(_is_named, _LOGGED_IN_AS.findall(text))
+
+
+def _at_prompts(text: str) -> Iterator[str]:
+    """Yield the users of prompts: `dvlasova@web-1:~$`."""
+    for prompt in _PROMPT.finditer(text):
+        if before := _USER_OF_PROMPT.search(text[max(0, prompt.start() - 34) : prompt.start()]):
+            yield before["v"]
+
+
+def _of_homes(text: str) -> Iterator[str]:
+    """Yield the owners of home folders: `/home/dvlasova/src`."""
     for anchor, pattern in _HOMES:
         at = text.find(anchor)
         while at >= 0:
@@ -202,7 +197,7 @@ def _mentioned(text: str) -> Iterator[str]:
     """Yield who is greeted or asked by a sign, and who owns a folder."""
     for mention in _MENTION.finditer(text):
         line = line_before(text, mention.start(), 160)
-        if _GREETING.search(line) or _PATTERN.match(line):
+        if (_GREETING.search(line) or _PATTERN.match(line)) and _is_named(mention["v"]):
             yield mention["v"]
 
 
@@ -231,6 +226,23 @@ def _dotted_in(word: str) -> tuple[str, ...]:
 
 
 _WITH_DOTTED = WordsWith(_dotted_in, lambda text: {word for word in text.split() if "." in word})
+
+
+_WAYS: tuple[tuple[tuple[tuple[str, ...], ...], Callable[[str], Iterable[str]]], ...] = (
+    ((("~",),), _TILDE.findall),
+    (((".",),), _dotted),
+    # The second question of each pair holds less often, but takes longer.
+    ((_PRINTING, _PRINTED), _PRINTED_USER.findall),
+    ((("\\",), ("user", "User")), _of_domains),
+    ((("rw", "r-x"), _MODES), _LISTED.findall),
+    ((_TERMINALS, _ON_TERMINAL), _LOGGED_IN.findall),
+    ((("ogged in as",),), _logged_in),
+    (((" @",),), _mentioned),
+    ((("@",), _REACHING), _REACHED.findall),
+    ((("@",), ("~", "]$", "]#")), _at_prompts),
+    ((("home", "Users"),), _of_homes),
+)
+"""Words of which a text must contain one of each group before names are looked for, and what finds them."""
 
 
 def _is_rooted(before: str) -> bool:
