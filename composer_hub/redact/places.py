@@ -120,9 +120,15 @@ _BEGINNINGS: tuple[tuple[str, re.Pattern[str], str, Callable[[str], bool]], ...]
     ("authorization", _HEADER, "header", is_header),
     ("bearer", _BEARER, "bearer", is_header),
     ("basic", _BASIC, "basic", is_basic),
-    ("cookie", _COOKIE, "cookie", is_cookie),
 )
 """A trigger that begins a pattern, the pattern, the rule, and what accepts a value."""
+_IN_URLS: tuple[tuple[re.Pattern[str], str, Callable[[str], bool]], ...] = (
+    (_CAPABILITY, "capability", looks_random),
+    (_URL, "url_password", is_url_password),
+    (_URL_USER, "url_user", looks_random),
+    (_URL_TOKEN, "url_token", looks_random),
+)
+"""The same for what begins with `://`."""
 _CONTENTS: tuple[tuple[tuple[str, ...], re.Pattern[str], str, Callable[[str], bool]], ...] = (
     (
         (
@@ -150,7 +156,7 @@ _CALLS = words("calls with passwords")
 _COMMENTED = {"token": "token", "secret": "secret", "password": "pass", "api key": "key"}
 """Words for the literal below a comment, and the trigger of each."""
 PLACE_TRIGGERS = (
-    *(*_CALLS, *(word for word, _, _, _ in _BEGINNINGS), "identified", "chpasswd"),
+    *(*_CALLS, *(word for word, _, _, _ in _BEGINNINGS), "cookie", "identified", "chpasswd"),
     *_COMMENTED.values(),
 )
 
@@ -159,31 +165,20 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
     """Yield the credentials in headers, URLs, calls and statements."""
     text, lowered, triggers = subject
     for word, pattern, rule, accept in _BEGINNINGS:
-        if word == "cookie" and word in triggers:
-            yield from _cookies(subject)
-        elif word in triggers:
+        if word in triggers:
             yield from matches_at(text, lowered, word, pattern, rule, accept)
-    for match in _ROUTER.finditer(lowered) if _may_be_a_router(text, lowered, triggers) else ():
-        group = "v" if match["v"] else "v2"
-        value = text[slice(*match.span(group))]
-        if not is_dummy(value) and value not in ("public", "private"):
-            yield Span(*match.span(group), "SECRET", "router")
-    if "://" in text:
-        yield from matches_at(text, text, "://", _CAPABILITY, "capability", looks_random)
-        yield from matches_at(text, text, "://", _URL, "url_password", is_url_password)
-        yield from matches_at(text, text, "://", _URL_USER, "url_user", looks_random)
-        yield from matches_at(text, text, "://", _URL_TOKEN, "url_token", looks_random)
+    if "cookie" in triggers:
+        yield from _cookies(subject)
+    if _may_be_a_router(text, lowered, triggers):
+        yield from _of_routers(text, lowered)
+    for pattern, rule, accept in _IN_URLS:
+        yield from matches_at(text, text, "://", pattern, rule, accept)
     for contents, pattern, rule, accept in _CONTENTS:
-        for content in contents:
-            if content in text:
-                yield from matches(text, pattern, rule, accept)
-                break
+        if any(content in text for content in contents):
+            yield from matches(text, pattern, rule, accept)
     for noun, trigger in _COMMENTED.items():
-        for at in places(lowered, noun) if trigger in triggers else ():
-            end = at + len(noun)
-            below = _BELOW.match(text, end) if text.find("\n", end, end + 41) >= 0 else None
-            if below and _COMMENT.search(line_before(text, at)) and _is_commented(below["v"]):
-                yield Span(*below.span("v"), "SECRET", "commented")
+        if trigger in triggers:
+            yield from _below_comments(text, lowered, noun)
     for name in _CALLS:
         if name in triggers:
             yield from _call_arguments(subject, name)
@@ -197,6 +192,24 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
         yield from matches(text[: at + 400], _CHPASSWD, "chpasswd", lambda value: num_classes(value) >= 2)
     if text.count(":") >= 4:
         yield from _behind(text, _PGPASS, _PGPASS_HOST, "pgpass", _is_pgpass)
+
+
+def _of_routers(text: str, lowered: str) -> Iterator[Span]:
+    """Yield the secrets in the configuration of a router: `enable secret 5 …`."""
+    for match in _ROUTER.finditer(lowered):
+        span = match.span("v" if match["v"] else "v2")
+        value = text[slice(*span)]
+        if not is_dummy(value) and value not in ("public", "private"):
+            yield Span(*span, "SECRET", "router")
+
+
+def _below_comments(text: str, lowered: str, noun: str) -> Iterator[Span]:
+    """Yield the literals below a comment that names them: `// the staging token`."""
+    for at in places(lowered, noun):
+        end = at + len(noun)
+        below = _BELOW.match(text, end) if text.find("\n", end, end + 41) >= 0 else None
+        if below and _COMMENT.search(line_before(text, at)) and _is_commented(below["v"]):
+            yield Span(*below.span("v"), "SECRET", "commented")
 
 
 def _may_be_a_router(text: str, lowered: str, triggers: Set[str]) -> bool:
