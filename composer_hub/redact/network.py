@@ -37,35 +37,46 @@ def network_addresses(subject: Subject) -> Iterator[Span]:
     """Yield public IP addresses and hardware addresses."""
     text = subject.text
     if text.count(".") >= 2:
-        for match in _IPV4.finditer(text):
-            start, end = _first_octet(text, match.start()), match.end()
-            if start == match.start():
-                continue
-            continues = is_inside(text, start) and not _ADDRESS_WORD.search(text, max(0, start - 16), start)
-            if not continues and _is_public(text[start:end]) and not _is_version(text, start, end):
-                yield Span(start, end, "IP", "ipv4")
-        for match in _MAC_DOTTED.finditer(text):
-            start = match.start() - 4
-            parts = text[max(0, start) : match.end()].split(".")
-            mixed = any(c.isalpha() for c in match[0]) and any(c.isdigit() for c in match[0])
-            if mixed and not is_inside(text, start) and len(parts[0]) == 4 and all(is_hex(part) for part in parts):
-                yield Span(start, match.end(), "MAC", "mac_dotted")
+        yield from _ipv4_spans(text)
+        yield from _dotted_mac_spans(text)
     if text.count("-") >= 4 and "." in text:
         for match in _HOST_IP.finditer(text):
-            if text[max(0, match.start() - 4) : match.start()][-1:].isalnum() and _is_public(".".join(match.groups())):
+            if text[match.start() - 1 : match.start()].isalnum() and _is_public(".".join(match.groups())):
                 yield Span(match.start() + 1, match.end(), "IP", "ipv4_in_host_name")
     if text.count(":") >= 2 or text.count("-") >= 5:
         yield from _ipv6_spans(text)
-        for match in _MAC.finditer(text):
-            start = match.start() - 2
-            address = text[max(0, start) : match.end()]
-            if (
-                is_hex(address[:2].lower())
-                and any(c.isalpha() for c in address)
-                and not is_inside(text, start)
-                and len(set(address)) > 4
-            ):
-                yield Span(start, match.end(), "MAC", "mac")
+        yield from _mac_spans(text)
+
+
+def _ipv4_spans(text: str) -> Iterator[Span]:
+    """Yield the public addresses that are not versions: `81.2.69.142`."""
+    for match in _IPV4.finditer(text):
+        start, end = _first_octet(text, match.start()), match.end()
+        if start == match.start():
+            continue
+        continues = is_inside(text, start) and not _ADDRESS_WORD.search(text, max(0, start - 16), start)
+        if not continues and _is_public(text[start:end]) and not _is_version(text, start, end):
+            yield Span(start, end, "IP", "ipv4")
+
+
+def _dotted_mac_spans(text: str) -> Iterator[Span]:
+    """Yield the addresses in groups of four: `3c22.fb01.9ae7`."""
+    for match in _MAC_DOTTED.finditer(text):
+        start = match.start() - 4
+        parts = text[max(0, start) : match.end()].split(".")
+        mixed = any(c.isalpha() for c in match[0]) and any(c.isdigit() for c in match[0])
+        if mixed and not is_inside(text, start) and len(parts[0]) == 4 and all(map(is_hex, parts)):
+            yield Span(start, match.end(), "MAC", "mac_dotted")
+
+
+def _mac_spans(text: str) -> Iterator[Span]:
+    """Yield the addresses in groups of two: `3c:22:fb:01:9a:e7`."""
+    for match in _MAC.finditer(text):
+        start = match.start() - 2
+        address = text[max(0, start) : match.end()]
+        varies = any(c.isalpha() for c in address) and len(set(address)) > 4
+        if varies and is_hex(address[:2].lower()) and not is_inside(text, start):
+            yield Span(start, match.end(), "MAC", "mac")
 
 
 def _first_octet(text: str, dot: int) -> int:
