@@ -151,39 +151,42 @@ def _titled(text: str) -> Iterator[str]:
 
 
 def _name_in(run: str, text: str, start: int, end: int, accounts: Set[str]) -> str:
+    """Return the name of a person in a run of capitalized words: `Anna Krause` in `Ask Anna Krause`."""
     parts = run.replace("\u00a0", " ").split(" ")
     following = text[end : end + 1]
     if following and following in "(=_[":
         return ""
-    for i in range(len(parts) - 1):
-        if not parts[i][:1].isupper() or parts[i].endswith("."):
+    before = line_before(text, start, 40)
+    for i, part in enumerate(parts[:-1]):
+        given = is_given(part)
+        if not _may_begin(part, given, before):
             continue
-        if fold(parts[i]) in _NO_NAME and not (is_given(parts[i]) and _CUE.search(line_before(text, start, 40))):
-            continue
-        given = is_given(parts[i])
         chosen = _until_surname(parts[i:], ends=following)
-        if not chosen:
-            continue
         name = " ".join(chosen).rstrip(".")
         if not is_name(name, min_words=2) or (name.isupper() and not given):
             continue
-        forms = logins_of(name) if accounts else ()
-        if given or not accounts.isdisjoint(forms) or not accounts.isdisjoint(_long_parts(chosen)):
+        if given or _has_account(name, chosen, accounts):
             patronymic = i and re.search(r"(?:вна|вич)\Z", chosen[-1])
             return f"{parts[i - 1]} {name}" if patronymic else name
-        if i == 0 and _BESIDE.match(text, end) and not _is_heading(chosen):
-            return name
-        prefix = " ".join(parts[:i]) + " " if i else ""
-        cue = line_before(text, start, 40) + prefix
-        if _TITLE.search(cue) or (
-            _CUE.search(cue) and len(parts) - i <= 3 and _is_plain(text, end) and not _is_heading(chosen)
-        ):
+        cue = before + "".join(f"{earlier} " for earlier in parts[:i])
+        is_beside = i == 0 and _BESIDE.match(text, end)
+        is_announced = _CUE.search(cue) and len(parts) - i <= 3 and _is_plain(text, end)
+        if _TITLE.search(cue) or ((is_beside or is_announced) and not _is_heading(chosen)):
             return name
     return ""
 
 
-def _long_parts(parts: list[str]) -> set[str]:
-    return {fold(part) for part in parts if len(part) >= MIN_LOGIN}
+def _may_begin(part: str, given: bool, before: str) -> bool:
+    """Return whether a word may be a first name; one that is also a word (`Will`) needs a cue before it."""
+    if not part[:1].isupper() or part.endswith("."):
+        return False
+    return fold(part) not in _NO_NAME or (given and bool(_CUE.search(before)))
+
+
+def _has_account(name: str, parts: list[str], accounts: Set[str]) -> bool:
+    """Return whether an address or a login of the session is made of a name."""
+    forms = {*logins_of(name), *(fold(part) for part in parts if len(part) >= MIN_LOGIN)} if accounts else ()
+    return not accounts.isdisjoint(forms)
 
 
 def _is_plain(text: str, end: int) -> bool:
