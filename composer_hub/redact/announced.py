@@ -104,20 +104,7 @@ def announced_secrets(text: str) -> Iterator[Span]:
         match = _VALUE.match(text, noun.end())
         if match and (span := _announced(text, match, is_phrase=not _TOKEN.search(noun[0]))):
             yield Span(*span, "SECRET", "announced")
-    for key in _in_lines_with(_ANY_KEY, _KEY_NOUN, lowered):
-        match = _VALUE.match(text, key.end())
-        value = (match["quoted"] or match["bare"]).rstrip(".,;:!?)]}*\"'`") if match else ""
-        public = _PUBLIC.search(lowered, max(0, key.start() - 12), key.end())
-        if (
-            match
-            and not public
-            and "(" not in value
-            and len(value) >= 20
-            and looks_random(value)
-            and not is_uuid(value)
-        ):
-            start = match.start("quoted" if match["quoted"] else "bare")
-            yield Span(start, start + len(value), "SECRET", "announced")
+    yield from _announced_keys(text, lowered)
     if nouns or _TOKEN.search(lowered):
         for part in _HALF.finditer(text):
             if is_setting_secret(part["v"], PASSWORD, "line"):
@@ -127,6 +114,19 @@ def announced_secrets(text: str) -> Iterator[Span]:
         for key in _LICENSE.finditer(text):
             if any(c.isdigit() for c in key[0]) and any(c.isalpha() for c in key[0]):
                 yield Span(*key.span(), "SECRET", "announced")
+
+
+def _announced_keys(text: str, lowered: str) -> Iterator[Span]:
+    """Yield the random values of keys that are not public."""
+    for key in _in_lines_with(_ANY_KEY, _KEY_NOUN, lowered):
+        match = _VALUE.match(text, key.end())
+        if not match or _PUBLIC.search(lowered, max(0, key.start() - 12), key.end()):
+            continue
+        group = "quoted" if match["quoted"] else "bare"
+        value = match[group].rstrip(".,;:!?)]}*\"'`")
+        if len(value) >= 20 and "(" not in value and looks_random(value) and not is_uuid(value):
+            start = match.start(group)
+            yield Span(start, start + len(value), "SECRET", "announced")
 
 
 def numeric_codes(
