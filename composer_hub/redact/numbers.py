@@ -135,11 +135,11 @@ def _is_national(match: re.Match[str]) -> bool:
 
 
 def _number(text: str, start: int, end: int) -> Iterator[Span]:
+    """Yield the number here, if its form or the word before it shows its kind, or else those within it."""
     after = text[end : end + 1]
-    if _continues(text, start):
-        return
     number = text[start:end]
-    if len(set(_digits(number))) <= 2 or any(digits in _digits(number) for digits in _COUNTING):
+    digits = _digits(number)
+    if _continues(text, start) or len(set(digits)) <= 2 or any(counted in digits for counted in _COUNTING):
         return
     if end - start >= 8 and (national := _NATIONAL_ID.match(text, start)) and _is_national(national):
         yield Span(*national.span(), "TAXID", f"national_id:{national.lastgroup}")
@@ -147,25 +147,29 @@ def _number(text: str, start: int, end: int) -> Iterator[Span]:
     bare = _json_number(text, start)
     if after.isalnum() or after in ("_", "%"):
         yield from _number_within(text, start, end, bare)
-    elif number in _EXAMPLE_NUMBERS or _FICTION.search(number) or _digits(number) in _TEST_CARDS:
-        return
-    elif not bare and _CARD.fullmatch(number) and (_luhn(number) or _CARD_WORD.search(text, max(0, start - 40), start)):
-        yield Span(start, end, "CARD", "card")
-    elif _SSN.fullmatch(number):
-        yield Span(start, end, "SSN", "ssn")
-    elif _INTERNATIONAL.fullmatch(number) and 8 <= len(_digits(number)) <= 15:
-        yield Span(start, end, "PHONE", "phone_international")
-    elif _NATIONAL.fullmatch(number):
-        yield Span(start, end, "PHONE", "phone_national")
-    elif (
-        not bare
-        and 9 <= len(_digits(number)) <= 15
-        and number[0] != "."
-        and _PHONE_WORD.search(text, max(0, start - 32), start)
-    ):
-        yield Span(start, end, "PHONE", "phone_named")
-    else:
-        yield from _number_within(text, start, end, bare)
+    elif not _is_example(number):
+        label, rule = _kind_of(number, text[max(0, start - 40) : start], bare)
+        yield from [Span(start, end, label, rule)] if label else _number_within(text, start, end, bare)
+
+
+def _kind_of(number: str, before: str, bare: bool) -> tuple[str, str]:
+    """Return the label and the rule of a number (`("PHONE", "phone_national")`), or nothing."""
+    num_digits = len(_digits(number))
+    if not bare and _CARD.fullmatch(number) and (_luhn(number) or _CARD_WORD.search(before)):
+        return "CARD", "card"
+    if _SSN.fullmatch(number):
+        return "SSN", "ssn"
+    if _INTERNATIONAL.fullmatch(number) and 8 <= num_digits <= 15:
+        return "PHONE", "phone_international"
+    if _NATIONAL.fullmatch(number):
+        return "PHONE", "phone_national"
+    is_named = not bare and 9 <= num_digits <= 15 and number[0] != "." and _PHONE_WORD.search(before[-32:])
+    return ("PHONE", "phone_named") if is_named else ("", "")
+
+
+def _is_example(number: str) -> bool:
+    """Return whether a number is one of films, documentation or test cards."""
+    return number in _EXAMPLE_NUMBERS or bool(_FICTION.search(number)) or _digits(number) in _TEST_CARDS
 
 
 def _number_within(text: str, start: int, end: int, bare: bool) -> Iterator[Span]:
@@ -174,9 +178,7 @@ def _number_within(text: str, start: int, end: int, bare: bool) -> Iterator[Span
         return
     for match in _AMONG_NUMBERS.finditer(text, start, end):
         label = match.lastgroup or ""
-        if match[0] in _EXAMPLE_NUMBERS or _FICTION.search(match[0]) or _digits(match[0]) in _TEST_CARDS:
-            continue
-        if label != "CARD" or (not bare and _luhn(match[0])):
+        if not _is_example(match[0]) and (label != "CARD" or (not bare and _luhn(match[0]))):
             yield Span(*match.span(), label, "among_numbers")
 
 
