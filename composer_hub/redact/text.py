@@ -124,10 +124,8 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
         name = "" if is_key else key
         if name.lower().endswith("value"):
             name = label or _label_behind(text, literal.end()) or parent or name
-        elif parent and name.lower() in _PARTS_OF:
-            name = f"{parent}_{name}"
-        elif is_jwk and name in _JWK_PRIVATE:
-            name = "private_key"
+        else:
+            name = _name_within(parent, name, is_jwk)
         if value in siblings and not is_key:
             redacted = place(siblings[value][0], value, siblings[value][1])
         else:
@@ -138,6 +136,13 @@ def _redact_literals(text: str, document: Any, place: Place, depth: int, finders
         if not is_key:
             label = value if _names_a_value(key) else label if key.lower() in ("type", "secret") else ""
     return "".join([*parts, text[last:]])
+
+
+def _name_within(parent: str, key: str, is_jwk: bool) -> str:
+    """Return what a key means in its object: `number` in a `passport` is a `passport_number`."""
+    if parent and key.lower() in _PARTS_OF:
+        return f"{parent}_{key}"
+    return "private_key" if is_jwk and key in _JWK_PRIVATE else key
 
 
 def _names_a_value(key: str) -> bool:
