@@ -75,23 +75,25 @@ def table_secrets(subject: Subject) -> Iterator[Span]:
         yield from _kubernetes_spans(text)
 
 
-def _column_spans(subject: Subject) -> Iterator[Span]:
+def _heads(subject: Subject) -> dict[int, int]:
+    """Return the beginnings and ends of the lines that may be the head of a table."""
     text, lowered, triggers = subject
     heads = {}
-    names = [name for name, trigger in _COLUMNS.items() if trigger in triggers]
     for begin, end in key_places(text, lowered, frozenset(trigger for trigger in triggers if trigger[0] == "\0")):
         if (stop := text.find("\n", end)) >= 0:
             heads[text.rfind("\n", 0, begin) + 1] = stop
-    for name in names:
+    for name in [name for name, trigger in _COLUMNS.items() if trigger in triggers]:
         at = lowered.find(name)
-        while at >= 0:
-            end = text.find("\n", at)
-            if end < 0:
-                break
+        while at >= 0 and (end := text.find("\n", at)) >= 0:
             heads[text.rfind("\n", 0, at) + 1] = end
             at = lowered.find(name, end)
-    after = 0
-    for begin, end in sorted(heads.items()):
+    return heads
+
+
+def _column_spans(subject: Subject) -> Iterator[Span]:
+    """Yield the private values of tables, also of those that only spaces align."""
+    text, after = subject.text, 0
+    for begin, end in sorted(_heads(subject).items()):
         head = text[begin:end]
         if begin < after or len(head) > 600:
             continue
