@@ -102,13 +102,10 @@ def sentence_secrets(subject: Subject) -> Iterator[Span]:
     for login, trigger in _LOGINS.items():
         if trigger in subject.words:
             yield from _logins(subject, login)
-    if not _DOORS.isdisjoint(subject.words):
-        for word in sorted(_DOORS & subject.words):
-            for at in places(subject.lowered, word):
-                if _NUMBER.search(subject.text, at, at + 90):
-                    yield from numeric_codes(
-                        subject.text, subject.lowered, begin=max(0, at - 32), end=at + len(word) + 12
-                    )
+    for word in sorted(_DOORS & subject.words):
+        for at in places(subject.lowered, word):
+            if _NUMBER.search(subject.text, at, at + 90):
+                yield from numeric_codes(subject.text, subject.lowered, begin=max(0, at - 32), end=at + len(word) + 12)
     if "recovery" in subject.words and "-" in subject.text:
         yield from (Span(*key.span(), "SECRET", "recovery_code") for key in _DRIVE_KEY.finditer(subject.text))
     for word in _WALLETS:
