@@ -267,14 +267,7 @@ class Redactor:
                 if self._max_samples:
                     text = next((text for text, _ in texts if f"/{user}" in text.lower()), "")
                     self._sample("USER", "home_folder", text, user)
-        joins: dict[str, list[Join]] = {}
-        for join in _fitted(joined_secrets(trace)):
-            if not self._replaces(join.label, join.value):
-                continue
-            self._sample(join.label, join.rule, join.text, join.value)
-            joins.setdefault(join.text, []).append(join)
-            for spelled in {join.value, join.value.replace(" ", "")} if join.rule in _CODES else (join.value,):
-                known.learn(join.label, spelled, alone=join.rule != "cut_in_two", is_code=join.rule in _CODES)
+        joins = self._learn_joins(known, trace)
         changed: list[str] = []
         found: dict[str, dict[str, None]] = {"NAME": {}, "EMAIL": {}, "USER": dict.fromkeys(users)}
         for piece, name in ((piece, name) for text, name in texts for piece in pieces_of(text)):
@@ -282,15 +275,7 @@ class Redactor:
             if replacements:
                 changed.append(redacted)
             for label, value, rule in replacements:
-                known.learn(
-                    label, value, alone=rule in _CODES or bool(rule.startswith(_PASSWORDS) and _MIXED.search(value))
-                )
-                if label == "SECRET":
-                    known.learn_decoded(value)
-                if rule == "code" and value.isdigit() and len(value) == 6:
-                    known.learn(label, f"{value[:3]} {value[3:]}", alone=True)
-                elif rule == "code":
-                    known.learn(label, value.replace(" ", ""), alone=True)
+                _learn_replaced(known, label, value, rule)
                 if label in found:
                     found[label][value] = None
         self._learn_people(known, found, [text for text, _ in texts])
@@ -299,6 +284,18 @@ class Redactor:
                 if self._replaces(span.label, text[span.start : span.end]):
                     known.learn(span.label, text[span.start : span.end], alone=True)
         return known, joins
+
+    def _learn_joins(self, known: KnownValues, trace: Trace) -> dict[str, list[Join]]:
+        """Learn and return, by text, what two messages give away together."""
+        joins: dict[str, list[Join]] = {}
+        for join in _fitted(joined_secrets(trace)):
+            if self._replaces(join.label, join.value):
+                self._sample(join.label, join.rule, join.text, join.value)
+                joins.setdefault(join.text, []).append(join)
+                is_code = join.rule in _CODES
+                for spelled in {join.value, join.value.replace(" ", "")} if is_code else (join.value,):
+                    known.learn(join.label, spelled, alone=join.rule != "cut_in_two", is_code=is_code)
+        return joins
 
     def _learn_people(self, known: KnownValues, found: Mapping[str, Iterable[str]], texts: list[str]) -> None:
         """Learn the people whom the texts name, with the spellings of their names."""
@@ -361,6 +358,16 @@ class Redactor:
             self._cached_chars = len(text)
         self._cache[key] = answer
         return answer
+
+
+def _learn_replaced(known: KnownValues, label: str, value: str, rule: str) -> None:
+    """Learn a value that a rule replaced: the trace may repeat it in base64, or a code in groups."""
+    known.learn(label, value, alone=rule in _CODES or bool(rule.startswith(_PASSWORDS) and _MIXED.search(value)))
+    if label == "SECRET":
+        known.learn_decoded(value)
+    if rule == "code":
+        is_plain = value.isdigit() and len(value) == 6
+        known.learn(label, f"{value[:3]} {value[3:]}" if is_plain else value.replace(" ", ""), alone=True)
 
 
 def _is_also_a_word(value: str, text: str) -> bool:
