@@ -456,30 +456,31 @@ class _Interpreter:
         return self.handed_over(arguments)
 
     def method(self, method: _Method, arguments: Sequence[Any]) -> Any:
-        if method.owner is _TOOLS:
-            return self.tool(method.name, arguments)
         owner, name = method.owner, method.name
-        function = arguments[0] if arguments and isinstance(arguments[0], _Function) else None
+        if owner is _TOOLS:
+            return self.tool(name, arguments)
         if isinstance(owner, list):
-            if name in ("map", "forEach", "flatMap") and function:
-                values = [self.apply(function, [one, place]) for place, one in enumerate(owner[: MAX_CALLS + 1])]
-                is_flat = name == "flatMap" and all(isinstance(one, list) for one in values)
-                return _flat(values) if is_flat else values
-            if name == "join" and all(isinstance(one, str) for one in arguments):
-                between = arguments[0] if arguments else ","
-                return _joined([part for one in owner for part in (between, one)][1:])
-            if name == "push":
-                if self.doubt:
-                    owner.append(UNKNOWN)
-                else:
-                    owner.extend(arguments)
-                return UNKNOWN
-            if name == "concat" and all(isinstance(one, list) for one in arguments):
-                return _flat((owner, *arguments))
-            if name == "entries":
-                return [[place, one] for place, one in enumerate(owner)]
+            return self.list_method(owner, name, arguments)
         if isinstance(owner, str) and not arguments:
             return {"trim": owner.strip, "toString": lambda: owner}.get(name, lambda: UNKNOWN)()
+        return self.handed_over(arguments)
+
+    def list_method(self, owner: Any, name: str, arguments: Sequence[Any]) -> Any:
+        """Return the value of a list's method; one with another use may call what it is given."""
+        function = arguments[0] if arguments and isinstance(arguments[0], _Function) else None
+        if name in ("map", "forEach", "flatMap") and function:
+            values = [self.apply(function, [one, place]) for place, one in enumerate(owner[: MAX_CALLS + 1])]
+            return _flat(values) if name == "flatMap" and _are_all(values, list) else values
+        if name == "join" and _are_all(arguments, str):
+            between = arguments[0] if arguments else ","
+            return _joined([part for one in owner for part in (between, one)][1:])
+        if name == "push":
+            owner.extend([UNKNOWN] if self.doubt else arguments)
+            return UNKNOWN
+        if name == "concat" and _are_all(arguments, list):
+            return _flat((owner, *arguments))
+        if name == "entries":
+            return [[place, one] for place, one in enumerate(owner)]
         return self.handed_over(arguments)
 
     def apply(self, function: _Function, arguments: Sequence[Any]) -> Any:
@@ -608,6 +609,11 @@ def _is_plain(value: Any) -> bool:
     return _is_scalar(value)
 
 
+def _are_all(values: Sequence[Any], kind: type) -> bool:
+    """Return whether all values are of a type."""
+    return all(isinstance(one, kind) for one in values)
+
+
 def _flat(lists: Iterable[list[Any]]) -> list[Any]:
     values = [inner for one in lists for inner in one]
     if len(values) > MAX_ITEMS:
@@ -650,7 +656,7 @@ def _joined(parts: Sequence[Any]) -> Any:
                 pieces.append(piece)
     if len(pieces) > MAX_ITEMS or sum(len(piece) for piece in pieces if isinstance(piece, str)) > MAX_SCRIPT_CHARS:
         raise _NotPlain
-    if all(isinstance(piece, str) for piece in pieces):
+    if _are_all(pieces, str):
         return "".join(pieces)
     return _Joined(tuple(pieces))
 

@@ -7,7 +7,7 @@ the spelling of file operands, or a `cd` to the current directory. A text that i
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -348,11 +348,11 @@ class _Former:
         return [*folders, *(self._word(word, cwd) for word in words[start:])]
 
     def _operands(self, words: Sequence[Word], spec: programs.Spec, names: set[str], cwd: str) -> list[Any]:
+        """Return operands as words or paths, in one order if their program takes them in any."""
         plain = [self._word(word, cwd) for word in words]
-        if spec.operands == "words" and spec.unordered and all(isinstance(one, str) for one in plain):
-            fixed = 1 if spec.open else 0  # its subcommand
-            return [*plain[:fixed], *sorted(plain[fixed:])]
-        if spec.operands == "words" or any(part.kind in _UNSPLIT for word in words for part in word.parts):
+        if spec.operands == "words":
+            return _in_any_order(plain, spec)
+        if _have_part(words, _UNSPLIT):
             # An unquoted variable may become any number of words, so the role of each operand is unknown.
             return plain
         if spec.operands == "nodes":
@@ -364,14 +364,13 @@ class _Former:
         if spec.operands == "script":
             return [*(self._path(word, cwd) for word in words[:1]), *plain[1:]]
         paths = [self._path(word, cwd, folder=spec.folders) for word in words]
+        first: list[Any] = []
         if spec.operands == "pattern" and not names & spec.patternless:
-            if plain and not isinstance(plain[0], str) and any(part.kind == "glob" for part in words[0].parts):
+            if _have_part(words[:1], ("glob",)) and not isinstance(plain[0], str):
                 return plain
             if plain[:1] == [""]:
                 return plain  # BSD's `sed -i '' SCRIPT`: the script is not the first operand.
             first, paths = plain[:1], paths[1:]
-        else:
-            first = []
         return [*first, *(sorted(paths, key=repr) if spec.unordered and not nested(paths) else paths)]
 
     def _revisions(self, words: Sequence[Word], cwd: str) -> list[Any]:
@@ -477,3 +476,16 @@ class _Former:
         if redirect.op == "<<<" or (redirect.op in (">&", "<&") and target and (target.isdecimal() or target == "-")):
             return [fd, redirect.op, self._word(redirect.target, cwd)]
         return [fd, redirect.op, self._path(redirect.target, cwd)]
+
+
+def _have_part(words: Sequence[Word], kinds: Container[str]) -> bool:
+    """Return whether some words have a part of one of these kinds."""
+    return any(part.kind in kinds for word in words for part in word.parts)
+
+
+def _in_any_order(values: list[Any], spec: programs.Spec) -> list[Any]:
+    """Return words in one order if their program takes them in any; its subcommand stays first."""
+    if not spec.unordered or not all(isinstance(one, str) for one in values):
+        return values
+    first = 1 if spec.open else 0
+    return [*values[:first], *sorted(values[first:])]

@@ -333,15 +333,21 @@ def _other_words(failure: Failure, later: Action, between: Sequence[LaterCall]) 
             one = next(iter(commands_in(part)), None)
             if not one or one.program != owner.program or len(one.words) < 2 or is_destructive(one) or "<<" in part:
                 continue
-            wrong = next((word for word in failure.complaint if _has(owner, word) and not _has(one, word)), "")
-            new, gone = _only_in(one, owner), _only_in(owner, one)
-            # Words of the complaint may be replaced. Others may go with the wrong one, but none may be added.
-            is_swap = len(new) <= len(gone) and set(gone) <= set(failure.complaint)
-            if set(one.words) <= set(owner.words) and not gone:
-                continue  # without its option, it is another question
-            if wrong and ((is_swap and _alike(owner.words, one.words)) or (not new and gone[:1] == [wrong])):
+            if wrong := _corrected_word(failure.complaint, owner, one):
                 return Correction("command", part, later.call, wrong)
     return None
+
+
+def _corrected_word(complaint: Sequence[str], failed: SimpleCommand, worked: SimpleCommand) -> str:
+    """Return the word of a complaint without which a command worked, if it still asks the same; else ""."""
+    wrong = next((word for word in complaint if _has(failed, word) and not _has(worked, word)), "")
+    new, gone = _only_in(worked, failed), _only_in(failed, worked)
+    if not wrong or (set(worked.words) <= set(failed.words) and not gone):
+        return ""  # without its option, it is another question
+    # Words of the complaint may be replaced. Others may go with the wrong one, but none may be added.
+    is_swap = len(new) <= len(gone) and set(gone) <= set(complaint)
+    is_same = (is_swap and _alike(failed.words, worked.words)) or (not new and gone[:1] == [wrong])
+    return wrong if is_same else ""
 
 
 def _other_program(failure: Failure, later: Action, between: Sequence[LaterCall]) -> Correction | None:

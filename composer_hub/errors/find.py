@@ -216,11 +216,13 @@ class Instructions:
         self.failed = {site.call_id for step in trace.steps for site in step.error_sites if site.call_id}
 
     def name(self, word: str, before: int) -> bool:
-        """Return whether a message before an action names a word."""
+        """Return whether a message before an action names a word, or a path by its place in the session's folder."""
         if self.texts is None:
             self.texts = list(self._read())
-        whole = re.compile(rf"(?<![\w/.~-]){re.escape(word)}(?![\w/-]|\.\w)")
-        return any(word in text and whole.search(text) for index, text in self.texts if index < before)
+        texts = [text for index, text in self.texts if index < before]
+        below = word.removeprefix(self.trace.cwd.rstrip("/") + "/")
+        wholes = {one: re.compile(rf"(?<![\w/.~-]){re.escape(one)}(?![\w/-]|\.\w)") for one in (word, below)}
+        return any(one in text and whole.search(text) for one, whole in wholes.items() for text in texts)
 
     def show(self, text: str, step: Step) -> bool:
         """Return whether one result in a prompt shows every line of a text, perhaps with line numbers."""
@@ -254,11 +256,9 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
     if site.kind == "edit_no_match" and any(instructions.show(text, context.step) for text in missed_texts(context)):
         return "unknown"  # the file had this text when the model read it, so it has changed since
     words = [word for word in complaint_of(context) if site.kind in NAMES and not _is_bare_name(word, site.kind)]
-    cwd = instructions.trace.cwd.rstrip("/") + "/"
-    spellings = {spelling for word in words for spelling in (word, word.removeprefix(cwd))}
     is_refused = site.kind == "usage_error" and any(_is_of_a_tool(word, context.call) for word in words)
     is_proven = site.blame == "model" or is_refused or bool(offered(context)) or correction_of(context) is not None
-    is_given = is_proven and any(instructions.name(spelling, context.step.action) for spelling in spellings)
+    is_given = is_proven and any(instructions.name(word, context.step.action) for word in words)
     return "model" if is_proven and not is_given else "unknown"
 
 

@@ -62,10 +62,6 @@ def site_of(outcome: Action, *, text_rules: bool = False) -> ErrorSite | None:
     if outcome.is_running:
         return None  # a later poll has the outcome
     flagged = _flagged(outcome)
-    if flagged is False and outcome.family != "shell" and text.startswith(_PROTOCOL_ERROR):
-        flagged = True  # the harness ran the tool well, and its server refused the call
-    if flagged is False and outcome.family == "poll":
-        flagged = None  # the poll worked, whatever became of its command
     if flagged is False:
         return _hidden_site(outcome, text_rules=text_rules)
     text = words_in(text) if flagged else text
@@ -106,8 +102,17 @@ def site_without_result(call: ToolCall) -> ErrorSite:
 
 
 def _flagged(outcome: Action) -> bool | None:
-    """Return whether the typed flag marks a failure (True), a success (False), or neither (None)."""
-    flag = outcome.flag
+    """Return whether the harness knows a call as a failure (True), as a success (False), or as neither (None)."""
+    flagged = _failed_by_flag(outcome.flag)
+    if flagged is False and outcome.family != "shell" and (outcome.content or "").startswith(_PROTOCOL_ERROR):
+        return True  # the harness ran the tool well, and its server refused the call
+    if flagged is False and outcome.family == "poll":
+        return None  # the poll worked, whatever became of its command
+    return flagged
+
+
+def _failed_by_flag(flag: ResultFlag) -> bool | None:
+    """Return whether a typed flag marks a failure (True), a success (False), or neither (None)."""
     if flag.exit_code and not flag.is_error:
         return None  # OpenHands: the tool itself ran well, the command in it did not
     if flag.is_error is not None:
