@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from composer_hub.actions import Action, Actions, action_at, actions_of
-from composer_hub.errors.context import context_of, steps_after
+from composer_hub.errors.context import SiteContext, context_of, steps_after
 from composer_hub.errors.excerpts import excerpt
 from composer_hub.errors.exits import main_command
 from composer_hub.errors.find import find_errors
@@ -141,12 +141,9 @@ def _step(trace: Trace, position: int, key: str, usage: Usage, at: float, action
         if site.kind in RUNS or site.source == "critic":
             continue
         outcome = action_at(site, outcomes)
-        # A hint never repeats words of the failed call, but a reason usually does.
-        quoted = tell and site.blame == "user"
-        reason = excerpt(words_at_rejection(context_of(trace, position, site, actions)), MAX_REASON) if quoted else ""
-        if reason and not (reason[:MIN_REASON] in site.message or (outcome and is_about(reason, outcome.call))):
-            reason = ""  # the next prompt, which is about something else
-        if site.blame == "user" and (earlier := next((one for one in failures if one.blame == "user"), None)):
+        is_no = site.blame == "user"
+        reason = _reason(context_of(trace, position, site, actions), outcome) if tell and is_no else ""
+        if is_no and (earlier := next((one for one in failures if one.blame == "user"), None)):
             if reason and not earlier.reason:
                 failures[failures.index(earlier)] = dataclasses.replace(earlier, reason=reason)
             continue  # one "no" stops every call of a message
@@ -164,6 +161,14 @@ def _step(trace: Trace, position: int, key: str, usage: Usage, at: float, action
     tools = tuple(one.call.name for one in outcomes if one.call.name)
     return StepFacts(key, at, step.model, dataclasses.replace(usage, at=""), tools, tuple(failures), step.prefix_exact,
                      num_hints)  # fmt: skip
+
+
+def _reason(context: SiteContext, outcome: Action | None) -> str:
+    """Return a person's words about the call that they refused, or ""."""
+    # A hint never repeats words of the failed call, but a reason usually does.
+    reason = excerpt(words_at_rejection(context), MAX_REASON)
+    is_own = reason[:MIN_REASON] in context.site.message or (outcome and is_about(reason, outcome.call))
+    return reason if is_own else ""  # the next prompt, which is about something else
 
 
 def is_about(reason: str, call: ToolCall) -> bool:

@@ -55,7 +55,10 @@ class Lesson:
 _OF_MACHINE = ("flag", "wrapper", "field", "program")
 """Kinds of causes that are about the programs of a machine, whatever the project."""
 _OF_FOLDER = ("path", "target", "tool", "parameter")
+_Key = tuple[str, str, str]
+"""The kind, the subject and the name of causes that are one."""
 _Proof = tuple[SessionFacts, Cause]
+_Groups = dict[_Key, list[_Proof]]
 Guide = tuple[str, str]
 """The name of a guide, such as AGENTS.md, and its text."""
 
@@ -97,8 +100,8 @@ def _worked(sessions: Iterable[SessionFacts]) -> dict[str, float]:
     return worked
 
 
-def _grouped(sessions: Iterable[SessionFacts], kinds: Container[str]) -> dict[tuple[str, str, str], list[_Proof]]:
-    groups: dict[tuple[str, str, str], list[_Proof]] = defaultdict(list)
+def _grouped(sessions: Iterable[SessionFacts], kinds: Container[str]) -> _Groups:
+    groups: _Groups = defaultdict(list)
     for session in sessions:
         for cause in session.causes:
             if cause.kind in kinds:
@@ -129,47 +132,54 @@ def _of_folder(project: str, folder: Path, sessions: Sequence[SessionFacts]) -> 
 def _lesson(
     project: str,
     folder: Path,
-    key: tuple[str, str, str],
+    key: _Key,
     proof: Sequence[_Proof],
     worked: Mapping[str, float],
     guides: Sequence[Guide],
 ) -> Lesson | None:
     kind, subject, name = key
+    times = [cause.at for _, cause in proof]
     messages = {cause.key or (session.trace_id, cause.step) for session, cause in proof}
     num_sessions = len({session.root_id for session, _ in proof})
-    if min(len(messages), num_sessions) < MIN_SESSIONS or _passes(name):
+    if min(len(messages), num_sessions) < MIN_SESSIONS or _PASSING.search(name):
         return None
-    if _disproved(kind, subject, name, min(cause.at for _, cause in proof), worked):
+    if _disproved(key, folder, min(times), worked):
         return None
-    fix = _agreed([cause.fix for _, cause in proof])
-    if kind == "program" and not fix and f"program {name}3" in worked:
-        fix = f"{name}3"
-    if kind == "path" and folder.is_dir():
-        if (folder / name).exists():
-            return None
-        fix = fix if (folder / fix).exists() else ""
+    fix = _replacement(kind, name, folder, proof, worked)
     is_file = kind == "path" and "." in name.rpartition("/")[2]
     if not fix and (is_file or (kind not in ("flag", "field") and num_sessions < MIN_SESSIONS_ALONE)):
         return None
     line = _LINES[kind](subject, name, fix)
     if not line:
         return None
-    last = max(cause.at for _, cause in proof)
     quote = wrong_sentence(guides, name, fix)
     return Lesson(
         project,
         line,
         len(messages),
         num_sessions,
-        last,
+        max(times),
         not quote and any(_names(text, fix if kind == "path" and fix else name) for _, text in guides),
         quote,
         tuple(proof),
     )
 
 
-def _disproved(kind: str, subject: str, name: str, first: float, worked: Mapping[str, float]) -> bool:
+def _replacement(kind: str, name: str, folder: Path, proof: Sequence[_Proof], worked: Mapping[str, float]) -> str:
+    """Return what worked instead, if most sessions agree on it and the disk does not disprove it; else ""."""
+    fix = _agreed([cause.fix for _, cause in proof])
+    if kind == "program" and not fix and f"program {name}3" in worked:
+        return f"{name}3"
+    is_gone = kind == "path" and folder.is_dir() and not (folder / fix).exists()
+    return "" if is_gone else fix
+
+
+def _disproved(key: _Key, folder: Path, first: float, worked: Mapping[str, float]) -> bool:
+    """Return whether what failed is on the disk now, or worked after it first failed."""
+    kind, subject, name = key
     if kind == "path":
+        if folder.is_dir() and (folder / name).exists():
+            return True
         names: Iterable[str] = (one for one in worked if one == f"path {name}" or one.startswith(f"path {name}/"))
     elif kind in ("flag", "wrapper", "target"):
         word = "target" if kind == "target" else "flag"
@@ -181,7 +191,7 @@ def _disproved(kind: str, subject: str, name: str, first: float, worked: Mapping
     return any(one in worked and (worked[one] >= first or not first) for one in names)
 
 
-def _fold_paths(groups: dict[tuple[str, str, str], list[_Proof]], worked: Mapping[str, float]) -> None:
+def _fold_paths(groups: _Groups, worked: Mapping[str, float]) -> None:
     """Put the failures below a folder that is not there under the folder's name."""
     paths = sorted(name for kind, _, name in groups if kind == "path")
     alive: dict[str, float] = {}
@@ -231,11 +241,7 @@ _PASSING = re.compile(
     r"(?i)(?:^|/)(?:tmp|temp|node_modules|dist|build|target|coverage|\.git|__pycache__|\.venv|venv|out|logs?)(?:/|$)"
     r"|\d{6}|[0-9a-f]{8,}|\d{4}-\d\d-\d\d|\[[A-Z]+_"
 )
-
-
-def _passes(name: str) -> bool:
-    """Return whether a name is of something that comes and goes: build output, a dated file, a hash."""
-    return bool(_PASSING.search(name))
+"""Names of what comes and goes: build output, a dated file, a hash."""
 
 
 def _guides_on_disk(root: Path) -> Iterable[Guide]:

@@ -222,21 +222,21 @@ def _count_sessions(numbers: Numbers, sessions: Sequence[SessionFacts]) -> None:
             for name in CLASSES:
                 total[name] += getattr(step.usage, name)
             costs[session.root_id] += weighted(step.usage)  # type: ignore[assignment]
+        numbers.num_steps += len(session.steps)
         for place, step in enumerate(session.steps):
             numbers.num_calls += len(step.tools)
             numbers.num_exact += step.is_exact
             numbers.num_hints += step.num_hints
             numbers.num_hinted += bool(step.num_hints)
-            if step.failures:
-                for blame in {"any", *(one.blame for one in step.failures)}:
-                    spent[blame] += weighted(step.usage)  # type: ignore[assignment]
+            blames = [one.blame for one in step.failures]
+            if blames:  # a step counts once for each blame
+                spent.update(dict.fromkeys(("any", *blames), weighted(step.usage)))  # type: ignore[arg-type]
             numbers.sites.extend(FailureSite(failure, session, place) for failure in step.failures)
-            if any(one.blame == "model" for one in step.failures):
+            if "model" in blames:
                 failed_roots.add(session.root_id)
     times = [step.at for session in sessions for step in session.steps if step.at]
     numbers.first, numbers.last = min(times, default=0.0), max(times, default=0.0)
     numbers.num_sessions, numbers.num_clean = len(roots), len(roots - failed_roots)
-    numbers.num_steps = sum(len(session.steps) for session in sessions)
     numbers.usage = Usage(
         sum(total[name] for name in CLASSES if name != "output"), total["output"], total["read"], total["write"],
         total["write_hour"],
