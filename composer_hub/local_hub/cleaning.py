@@ -115,9 +115,6 @@ def _clean_rows(store: Store, db: sqlite3.Connection, names: _Names, cutoff: str
     """
     holders = {f"repo-{number}" for (number,) in db.execute("select id from repos")}
     holders |= {f"bucket-{number}" for (number,) in db.execute("select id from buckets")}
-    in_buckets = {
-        (f"bucket-{number}", name) for number, name in db.execute("select bucket, xet_hash from bucket_files")
-    }
     open_areas = {area for (area,) in db.execute("select area from xet_areas where at>=?", (cutoff,))}
 
     def keep(is_named: bool, is_recent: bool) -> bool:
@@ -131,15 +128,7 @@ def _clean_rows(store: Store, db: sqlite3.Connection, names: _Names, cutoff: str
         if f"repo-{repo}" not in holders or not keep((repo, sha256) in names.lfs, at >= cutoff)
     ]
     db.executemany("delete from lfs where repo=? and sha256=?", gone)
-    given = {(f"repo-{repo}", sha256) for repo, sha256 in db.execute("select repo, sha256 from lfs")}
-    used: set[tuple[str, str]] = set()
-    for file, at in store.chunks.files_in(db):
-        holder = _holder(file.scope)
-        is_named = (file.scope, file.sha256) in given or (file.scope, file.hash) in in_buckets
-        if holder in holders and (is_named or at >= cutoff or file.scope in open_areas):
-            used |= {(holder, blob) for _, blob in file.packs}
-        else:
-            db.execute("delete from xet_files where scope=? and hash=?", (file.scope, file.hash))
+    used = _clean_files(store, db, holders, open_areas, cutoff)
     unused = _unused_chunks(store, db)
     areas: set[str] = set()
     for area, name, blob, at in db.execute("select area, hash, blob, at from xorbs").fetchall():
@@ -157,6 +146,25 @@ def _clean_rows(store: Store, db: sqlite3.Connection, names: _Names, cutoff: str
     _delete(db, "small", "oid", {oid for (oid,) in db.execute("select oid from small")} - names.ids)
     db.execute("delete from coming where at<?", (cutoff,))
     return {blob: numbers for blob, numbers in unused.items() if blob not in uploaded}
+
+
+def _clean_files(
+    store: Store, db: sqlite3.Connection, holders: set[str], open_areas: set[str], cutoff: str
+) -> set[tuple[str, str]]:
+    """Delete the rows of files that are not named; return the packs that the others need, each with its holder."""
+    in_buckets = {
+        (f"bucket-{number}", name) for number, name in db.execute("select bucket, xet_hash from bucket_files")
+    }
+    in_repos = {(f"repo-{number}", sha256) for number, sha256 in db.execute("select repo, sha256 from lfs")}
+    used: set[tuple[str, str]] = set()
+    for file, at in store.chunks.files_in(db):
+        holder = _holder(file.scope)
+        is_named = (file.scope, file.sha256) in in_repos or (file.scope, file.hash) in in_buckets
+        if holder in holders and (is_named or at >= cutoff or file.scope in open_areas):
+            used |= {(holder, blob) for _, blob in file.packs}
+        else:
+            db.execute("delete from xet_files where scope=? and hash=?", (file.scope, file.hash))
+    return used
 
 
 def renew(db: sqlite3.Connection, areas: Iterable[str]) -> None:
