@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -244,8 +244,13 @@ def _tested(
         forged = _untrue(task, wanted, told.values, bundle, sandbox, lambda left: told_by(left, {}, wanted))
         passed = tuple(node for node in passed if node not in forged)
         evidence += [f"{node} passed, although it compared other values than those of the solution" for node in forged]
-    failed = tuple(node for node in wanted if node not in passed)
-    return Verdict(float(not failed and not evidence), passed, failed, evidence=tuple(evidence))
+    return _scored(wanted, passed, evidence)
+
+
+def _scored(wanted: Sequence[str], passed: tuple[str, ...], evidence: Iterable[str]) -> Verdict:
+    """Return the verdict of tests that have ended: every wanted one must pass, without evidence of tampering."""
+    failed, signs = tuple(node for node in wanted if node not in passed), tuple(evidence)
+    return Verdict(float(not failed and not signs), passed, failed, evidence=signs)
 
 
 def _tested_by_node(
@@ -287,13 +292,12 @@ def _tested_by_node(
     if not found:
         return Verdict(0.0, failed=wanted, reason=f"The tests gave no report: {done.output[-500:]}")
     passed = tuple(node for node in wanted if found.get(node, {}).get("status") == "passed")
-    evidence = tuple(
+    evidence = (
         f"{name.partition('::')[2]} {'passed, which must fail' if name in found else 'did not run'}"
         for name in canaries
         if found.get(name, {}).get("status") != "failed"
     )
-    failed = tuple(node for node in wanted if node not in passed)
-    return Verdict(float(not failed and not evidence), passed, failed, evidence=evidence)
+    return _scored(wanted, passed, evidence)
 
 
 def _untrue(
