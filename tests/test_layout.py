@@ -18,7 +18,7 @@ PACKAGE = Path(composer_hub.__file__).parent
 # A room may import the rooms above it, never one below it, and none on its own line.
 LADDER: tuple[str, ...] = (
     "exits records local_hub",
-    "session harnesses output money named_files extras",
+    "session harnesses output money named_files extras options",
     "actions redact hub",
     "shards errors",
     "exports",
@@ -32,7 +32,7 @@ LADDER: tuple[str, ...] = (
     "__main__",
 )
 WINGS: dict[str, str] = {  # rooms that a reader looks for together; docs/architecture.md shows the same table
-    "base": "exits records session harnesses output money named_files extras",
+    "base": "exits records session harnesses output money named_files extras options",
     "hub": "local_hub hub shards",
     "sessions": "actions redact errors hints ingest report exports",
     "learning": "replay pairs environments tasks train jobs integrations",

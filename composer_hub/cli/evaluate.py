@@ -22,11 +22,11 @@ from composer_hub.output import Output
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": True},
 )
 @click.argument("model", metavar="MODEL")
-@click.option("--environment", default="coding", show_default=True, help="Environment, named as in training.")
+@click.option("--environment", default="coding", help="Environment, named as in training.")
 @click.option("--tasks", required=True, help="Tasks: owner/name@revision, a .jsonl file or pkg.module:function.")
-@click.option("--split", default="test", show_default=True, help="Split of a task dataset, or all.")
-@click.option("--num-tasks", type=click.IntRange(1), default=64, show_default=True, help="Maximum number of tasks.")
-@click.option("--attempts", type=click.IntRange(1), default=4, show_default=True, help="Attempts per task.")
+@click.option("--split", default="test", help="Split of a task dataset, or all.")
+@click.option("--num-tasks", type=click.IntRange(1), default=64, help="Maximum number of tasks.")
+@click.option("--attempts", type=click.IntRange(1), default=4, help="Attempts per task.")
 @to_option
 @click.option("--dry-run", is_flag=True, help="Print the rate and write nothing.")
 @click.option("--public", is_flag=True, help="Write to a public repository.")

@@ -8,19 +8,19 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, publish_options
+from composer_hub.cli.options import Publication, publish_options, ref_argument, sandbox_option
 from composer_hub.hub import Draft, Version, load, load_traces, parse_ref
 from composer_hub.output import Output
 from composer_hub.records import Execution, Pair
 
 
 @click.command(short_help="Let tests decide between actions.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @click.option("--tasks", "tasks_ref", required=True, metavar="REPO@REV", help="Tasks that the traces were played on.")
 @click.option("--traces", "traces_ref", metavar="REPO@REV", help="Rollouts (default: those that the pairs came from).")
 @click.option("--apply", is_flag=True, help="Also swap and remove pairs as the tests say.")
-@click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
-@click.option("--workers", default=2, type=click.IntRange(1), show_default=True, help="Traces at the same time.")
+@sandbox_option
+@click.option("--workers", default=2, type=click.IntRange(1), help="Traces at the same time.")
 @publish_options("pairs", repo_required=False)
 @format_option
 def execute(

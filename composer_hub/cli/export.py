@@ -9,7 +9,8 @@ import click
 
 from composer_hub import exits, extras
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import from_option
+from composer_hub.cli.options import from_option, ref_argument
+from composer_hub.cli.paths import NEW_FOLDER
 from composer_hub.exports import FORMATS
 from composer_hub.exports import export as write
 from composer_hub.exports.write import source_config
@@ -18,7 +19,7 @@ from composer_hub.output import Output
 
 
 @click.command(short_help="Write a version in another format.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @click.option(
     "--as",
     "format_",
@@ -29,7 +30,7 @@ from composer_hub.output import Output
 @click.option("--tokenizer", metavar="MODEL", help="Model or folder whose tokenizer and chat template sft uses.")
 @click.option("--compress", is_flag=True, help="For sft: of several failed turns in a row, keep the last.")
 @click.option("--max-tokens", type=click.IntRange(min=0), default=0, help="For sft: tokens of a row (0: whole traces).")
-@click.option("--out", "folder", required=True, type=click.Path(file_okay=False, path_type=Path), help="Output folder.")
+@click.option("--out", "folder", required=True, type=NEW_FOLDER, help="Output folder.")
 @from_option
 @format_option
 def export(

@@ -6,14 +6,13 @@ import importlib
 import io
 import os
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 from composer_hub import __version__, exits
 from composer_hub.cli import signals
-from composer_hub.cli.numbers import bounded
+from composer_hub.cli.uniform import uniform
 from composer_hub.local_hub.characters import visible
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.output import FORMATS, Output
@@ -57,7 +56,7 @@ class LazyGroup(click.Group):
         if cmd_name not in self.lazy:
             return super().get_command(ctx, cmd_name)
         module, attribute = self.lazy[cmd_name][0].split(":")
-        return bounded(getattr(importlib.import_module(module), attribute))
+        return uniform(getattr(importlib.import_module(module), attribute))
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         try:
@@ -79,17 +78,15 @@ def root() -> None:
     """Turn agent session logs into a better agent, with the Hugging Face Hub as the only store."""
 
 
-def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--format` and pass it an `Output` as `out`."""
-    return click.option(
-        "--format",
-        "out",
-        type=click.Choice(FORMATS),
-        default="auto",
-        show_default=True,
-        callback=lambda ctx, param, value: _output(value),
-        help="Format of the results on stdout.",
-    )(command)
+format_option = click.option(
+    "--format",
+    "out",
+    type=click.Choice(FORMATS),
+    default="auto",
+    callback=lambda ctx, param, value: _output(value),
+    help="Format of the results on stdout.",
+)
+"""Give a command `--format` and pass it an `Output` as `out`."""
 
 
 def _output(format: str) -> Output:

@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from composer_hub import exits, extras
-from composer_hub.cli.grouped import grouped
-from composer_hub.cli.replay_options import price_options
+from composer_hub.cli.grouped import grouped, stacked
 from composer_hub.hub import destination
+from composer_hub.options import option
 from composer_hub.redact.reader import Reader
 
 
@@ -21,12 +21,14 @@ from composer_hub.redact.reader import Reader
 class Models:
     """The models that --judge and --critic name, with their caps."""
 
-    judge: str | None
-    judge_max_usd: float | None
-    critic: str | None
-    critic_max_usd: float | None
-    reader: str | None = None
-    price: tuple[str, ...] = ()
+    judge: str | None = option(None, "Model that writes hints at `judge` in --writers, or last.", metavar="URL#MODEL")
+    judge_max_usd: float | None = option(None, "Cap on the judge's cost, over all runs into this dataset.")
+    critic: str | None = option(None, "Model that finds poor turns that no tool refused.", metavar="URL#MODEL")
+    critic_max_usd: float | None = option(None, "Cap on the critic's cost, over all runs into this dataset.")
+    reader: str | None = option(
+        None, "Model for token classification that reads after the rules.", metavar="hf:ORG/MODEL"
+    )
+    price: tuple[str, ...] = ()  # of these models, as `price_options` read them
     accept_terms: tuple[str, ...] = ()
 
     def open(self, folder: Path, say: Callable[[str], object]) -> dict[str, Any]:
@@ -69,14 +71,19 @@ def opened_reader(name: str, say: Callable[[str], object]) -> Any:
     return Reader(open_tagger(destination("hub"), name.removeprefix("hf:")), say)
 
 
+def price_options(whom: str, who: str) -> Callable[..., Any]:
+    """Return the options that state the price and accept the terms of models by name."""
+    return stacked(
+        click.option("--price", multiple=True, metavar="NAME=IN/OUT[/CACHED[/WRITE]]",
+                     help=f"Price of {whom} in dollars per million tokens."),
+        click.option("--accept-terms", multiple=True, metavar="NAME",
+                     help=f"{who} on whose answers you may train."),
+    )  # fmt: skip
+
+
 model_options = grouped(
     "models",
     Models,
-    click.option("--judge", metavar="URL#MODEL", help="Model that writes hints at `judge` in --writers, or last."),
-    click.option("--judge-max-usd", type=float, help="Cap on the judge's cost, over all runs into this dataset."),
-    click.option("--critic", metavar="URL#MODEL", help="Model that finds poor turns that no tool refused."),
-    click.option("--critic-max-usd", type=float, help="Cap on the critic's cost, over all runs into this dataset."),
-    *price_options("the judge (judge=1/2) or the critic", "Judge or critic"),
-    click.option("--reader", metavar="hf:ORG/MODEL", help="Model for token classification that reads after the rules."),
+    price_options("the judge (judge=1/2) or the critic", "Judge or critic"),
 )
 """Give a command the options of models, as one `models`."""

@@ -11,7 +11,7 @@ import click
 from huggingface_hub import get_token
 
 from composer_hub import exits
-from composer_hub.cli.grouped import grouped
+from composer_hub.cli.grouped import grouped, stacked
 from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.hub import (
     Card,
@@ -30,45 +30,48 @@ from composer_hub.hub import (
     publish,
     update,
 )
+from composer_hub.options import option
 from composer_hub.output import Output
 
+PLACE = "local|hub|FOLDER"
 TO_HELP = "Destination: local (the embedded Hub), hub, or a folder."
 
 
-def to_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--to`."""
-    return click.option("--to", default="local", show_default=True, metavar="local|hub|FOLDER", help=TO_HELP)(command)
+to_option = click.option("--to", default="local", metavar=PLACE, help=TO_HELP)
 
 
-def renamed(option: str, advice: str) -> Callable[..., Any]:
+def renamed(old: str, advice: str) -> Callable[..., Any]:
     """Refuse the old spelling of an option with a sentence."""
 
     def refuse(ctx: click.Context, param: click.Parameter, value: str | None) -> None:
         if value is not None:
             raise exits.UsageError(advice)
 
-    return click.option(option, hidden=True, expose_value=False, callback=refuse)
+    return click.option(old, hidden=True, expose_value=False, callback=refuse)
 
 
-def from_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Give a command `--from`, passed as `origin`: the place that versions are read from."""
-    command = renamed("--to", "This command publishes nothing. Write --from for the place to read from.")(command)
-    return click.option("--from", "origin", default="local", show_default=True, metavar="local|hub|FOLDER",
-                        help="Place to read from: local (the embedded Hub), hub, or a folder.")(command)  # fmt: skip
+from_option = stacked(
+    click.option("--from", "origin", default="local", metavar=PLACE,
+                 help="Place to read versions from: local (the embedded Hub), hub, or a folder."),
+    renamed("--to", "This command publishes nothing. Write --from for the place to read from."),
+)  # fmt: skip
+"""Give a command `--from`, passed as `origin`."""
+ref_argument = click.argument("ref", metavar="REPO@REV")
+sandbox_option = click.option("--sandbox", default="auto", help="auto, bubblewrap, landlock or weak.")
 
 
 @dataclass(frozen=True)
 class Publication:
     """The publishing options of a command line."""
 
-    kind: str  # of what it publishes
-    to: str
-    repo: str
-    version: str | None
-    bump: str | None
-    public: bool
-    dry_run: bool
-    shard_bytes: int
+    to: str = option("local", TO_HELP, metavar=PLACE)
+    repo: str = option("", "Dataset repository to publish to.", metavar="OWNER/NAME")
+    version: str | None = option(None, "Version number instead of the next free one.", metavar="vX.Y.Z")
+    bump: str | None = option(None, "Smallest step of the version.", choices=("major", "minor", "patch"))
+    public: bool = option(False, "Let everyone read it; repositories are private otherwise.")
+    dry_run: bool = option(False, "Print the plan and write nothing.")
+    shard_mb: int = option(250, "Largest data file, in MB.", min=1)
+    kind: str = ""  # of what it publishes
 
     @functools.cached_property
     def destination(self) -> Destination:
@@ -81,13 +84,18 @@ class Publication:
             )
         return where
 
+    @property
+    def makes_public(self) -> bool:
+        """True if rows become public now."""
+        return self.public and not self.dry_run
+
     def check(self) -> None:
         """Refuse a repository of another kind before the work begins."""
         check_target(self.destination, self.repo, self.kind, public=self.public)
 
     def options(self, title: str = "") -> PublishOptions:
         """Return the options for `hub.publish`."""
-        return PublishOptions(self.version, self.bump, self.public, title, self.shard_bytes)
+        return PublishOptions(self.version, self.bump, self.public, title, self.shard_mb * 1_000_000)
 
     def carry_out(
         self,
@@ -126,24 +134,11 @@ class Publication:
 def publish_options(kind: str, *, repo_required: bool = True) -> Callable[..., Any]:
     """Give a command the publishing options as one `publication`; refuse a repository that cannot take its kind."""
 
-    def make(
-        to: str, repo: str | None, version: str | None, bump: str | None, public: bool, dry_run: bool, shard_mb: int
-    ) -> Publication:
-        publication = Publication(kind, to, repo or "", version, bump, public, dry_run, shard_mb * 1_000_000)
-        if repo:
+    def make(**given: Any) -> Publication:
+        publication = Publication(**given, kind=kind)
+        if publication.repo:
             publication.check()
         return publication
 
-    return grouped(
-        "publication",
-        make,
-        to_option,
-        click.option("--repo", required=repo_required, metavar="OWNER/NAME", help="Dataset repository to publish to."),
-        click.option("--version", metavar="vX.Y.Z", help="Version number instead of the next free one."),
-        click.option("--bump", type=click.Choice(["major", "minor", "patch"]), help="Smallest step of the version."),
-        click.option("--public", is_flag=True, help="Let everyone read it; repositories are private otherwise."),
-        click.option("--dry-run", is_flag=True, help="Print the plan and write nothing."),
-        click.option(
-            "--shard-mb", type=click.IntRange(1), default=250, show_default=True, help="Largest data file, in MB."
-        ),
-    )
+    changes = {"required": True, "default": None} if repo_required else {}
+    return grouped("publication", Publication, make=make, repo=changes)

@@ -11,7 +11,7 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, from_option, publish_options
+from composer_hub.cli.options import Publication, from_option, publish_options, ref_argument
 from composer_hub.cli.paths import FILE
 from composer_hub.hub import Draft, ReviewFile, Version, destination, load
 from composer_hub.output import Output
@@ -41,7 +41,7 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 
 
 @click.command("apply-verdicts", short_help="Apply reviewers' verdicts to a pair set.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @click.option(
     "--verdicts",
     "path",

@@ -8,15 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.core import ParameterSource
 
 from composer_hub import exits
 from composer_hub.cli.executed import execute
 from composer_hub.cli.export import chat_tokenizer
+from composer_hub.cli.grouped import grouped
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, from_option, publish_options
+from composer_hub.cli.options import Publication, from_option, publish_options, ref_argument
 from composer_hub.cli.pair_versions import apply_verdicts, counts_text, diff
-from composer_hub.cli.paths import FOLDER
-from composer_hub.cli.policy import policy_options
+from composer_hub.cli.paths import FOLDER, NEW_FOLDER
 from composer_hub.cli.reference import precompute_ref
 from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.hub import destination, load
@@ -31,8 +32,6 @@ from composer_hub.pairs import (
     make_repairs,
     report_markdown,
 )
-from composer_hub.pairs.rows import ASIDE
-from composer_hub.pairs.windows import MAX_TOKENS
 from composer_hub.records import to_row
 from composer_hub.replay import purchase_of
 
@@ -46,6 +45,12 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
     pairs.add_command(command)
 
 
+def _given(**values: Any) -> dict[str, Any]:
+    """Return the options that the command line names."""
+    source = click.get_current_context().get_parameter_source
+    return {name: value for name, value in values.items() if source(name) is not ParameterSource.DEFAULT}
+
+
 @pairs.command(short_help="Make pairs and publish them.")
 @click.argument("traces", metavar="REPO@REV")
 @click.option(
@@ -53,27 +58,13 @@ for command in (diff, apply_verdicts, execute, precompute_ref):
     "proof",
     type=click.Choice(["votes", "own-repairs"]),
     default="votes",
-    show_default=True,
-    help="Votes of a replay run, or failures that the student repaired itself.",
+    help="Proof of a pair: votes of a replay run, or a failure that the student repaired itself.",
 )
 @click.option("--run", "folder", type=FOLDER, help="Folder of the replay run.")
-@policy_options
-@click.option("--with-prose", is_flag=True, help="Keep the words beside the calls in chosen and rejected.")
-@click.option(
-    "--max-tokens",
-    type=click.IntRange(min=0),
-    default=MAX_TOKENS,
-    show_default=True,
-    help="Window of prompt, tools and answer, in tokens (0: whole prompts).",
-)
+@grouped("policy_changes", Policy, make=_given)
+@grouped("options", PairOptions)
 @click.option("--tokenizer", metavar="MODEL", help="Model or folder whose tokenizer counts the tokens (an estimate).")
-@click.option(
-    "--keep",
-    multiple=True,
-    type=click.Choice(ASIDE),
-    help="Keep pairs that are left out otherwise; their column says why. May be given again.",
-)
-@click.option("--license", "license_", default="other", show_default=True, help="License of the pair set.")
+@click.option("--license", "license_", default="other", help="License of the pair set.")
 @sharding_options
 @publish_options("pairs")
 @format_option
@@ -82,10 +73,7 @@ def build(
     proof: str,
     folder: Path | None,
     policy_changes: dict[str, Any],
-    with_prose: bool,
-    max_tokens: int,
-    tokenizer: str | None,
-    keep: tuple[str, ...],
+    options: PairOptions,
     license_: str,
     spread: Spread,
     publication: Publication,
@@ -95,7 +83,7 @@ def build(
 
     The policy is the one of the run, with the options given here. Votes that cannot answer it are refused.
     """
-    options = PairOptions(None, with_prose, max_tokens, chat_tokenizer(tokenizer), keep)
+    options = dataclasses.replace(options, tokenizer=chat_tokenizer(options.tokenizer))
     source, notes = load(publication.destination, traces), list[str]()  # JSON has no other place for notes
     sharding = spread.sharding(out, publication.destination, folder, 0)
     if proof == "votes":
@@ -125,8 +113,8 @@ def build(
 
 
 @pairs.command(short_help="Print the report of a pair set.")
-@click.argument("ref", metavar="REPO@REV")
-@click.option("--plots", type=click.Path(file_okay=False, path_type=Path), help="Folder to draw plots into.")
+@ref_argument
+@click.option("--plots", type=NEW_FOLDER, help="Folder to draw plots into.")
 @from_option
 @format_option
 def report(ref: str, plots: Path | None, origin: str, out: Output) -> None:

@@ -23,3 +23,5 @@ class _Readable(click.Path):
 FILE = _Readable(exists=True, dir_okay=False, path_type=Path)
 FOLDER = _Readable(exists=True, file_okay=False, path_type=Path)
 FILE_OR_FOLDER = _Readable(exists=True, path_type=Path)
+NEW_FOLDER = click.Path(file_okay=False, path_type=Path)
+"""A folder that may be missing."""

@@ -10,24 +10,23 @@ from typing import TYPE_CHECKING
 import click
 
 from composer_hub import exits
+from composer_hub.cli.grouped import stacked
 from composer_hub.cli.main import format_option
-from composer_hub.cli.replay_options import replay_options, source_options, teacher_options, with_options
+from composer_hub.cli.paths import NEW_FOLDER
+from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
 from composer_hub.money import show_usd
 from composer_hub.output import Output, Progress
+from composer_hub.replay.forecast import forecast
+from composer_hub.replay.runs import PILOT_STEPS, pilot
 
 if TYPE_CHECKING:
     from composer_hub.replay import Forecast, ReplayOptions, ReplayProgress, Teacher, TraceSource
 
-FOLDER = click.Path(file_okay=False, path_type=Path)
-
-
-def pilot_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Pass `is_pilot` and `pilot_steps`."""
-    return with_options(
-        command,
-        click.option("--pilot", "is_pilot", is_flag=True, help="Ask about a few steps only, and plan by them."),
-        click.option("--pilot-steps", type=click.IntRange(1), default=20, show_default=True, help="Steps of a pilot."),
-    )
+pilot_options = stacked(
+    click.option("--pilot", "is_pilot", is_flag=True, help="Ask about a few steps only, and plan by them."),
+    click.option("--pilot-steps", type=click.IntRange(1), default=PILOT_STEPS, help="Steps of a pilot."),
+)
+"""Pass `is_pilot` and `pilot_steps`."""
 
 
 @click.command(short_help="Print questions and cost of a run.")
@@ -36,7 +35,7 @@ def pilot_options(command: Callable[..., None]) -> Callable[..., None]:
 @replay_options
 @pilot_options
 @click.option("--max-usd", type=float, required=True, help="Cap of the planned run.")
-@click.option("--run", "folder", type=FOLDER, help="Folder of a run or pilot, to see what is left to pay.")
+@click.option("--run", "folder", type=NEW_FOLDER, help="Folder of a run or pilot, to see what is left to pay.")
 @format_option
 def plan(
     out: Output,
@@ -49,8 +48,6 @@ def plan(
     pilot_steps: int,
 ) -> None:
     """Print what each order would cost and find, and each teacher's part. It needs no keys, unless with --pilot."""
-    from composer_hub import replay
-
     if is_pilot:
         if folder is None:
             raise exits.UsageError("--pilot buys answers. Name the folder of the run that takes them: --run FOLDER.")
@@ -58,11 +55,11 @@ def plan(
         return
     if folder and not folder.is_dir():
         raise exits.UsageError(f"--run {folder} does not exist.")
-    forecast = replay.forecast(traces, teachers, options, max_usd=max_usd, folder=folder)
+    planned = forecast(traces, teachers, options, max_usd=max_usd, folder=folder)
     if out.mode == "json":
-        out.record(forecast.as_row(), id_key="order")
+        out.record(planned.as_row(), id_key="order")
     else:
-        _show(out, forecast)
+        _show(out, planned)
 
 
 def check_panel(teachers: list[Teacher], options: ReplayOptions) -> None:
@@ -84,11 +81,9 @@ def buy_pilot(
     buy_again: bool = False,
 ) -> None:
     """Buy the answers to a few steps; print them, their price and the plan of the rest."""
-    from composer_hub import replay
-
     check_panel(teachers, options)
     with out.progress("asking") as bar:
-        made = replay.pilot(
+        made = pilot(
             traces, teachers, folder, options, max_usd=max_usd, num_steps=num_steps,
             change_cap=change_cap, buy_again=buy_again, on_progress=shown(bar), on_note=out.warn,
         )  # fmt: skip

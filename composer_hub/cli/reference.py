@@ -6,13 +6,13 @@ import click
 
 from composer_hub import extras
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, publish_options
+from composer_hub.cli.options import Publication, publish_options, ref_argument
 from composer_hub.hub import Draft, PublishError, Version, fetch_model, load, newest
 from composer_hub.output import Output
 
 
 @click.command("precompute-ref", short_help="Add a reference model's log-probs.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @click.option(
     "--model", required=True, metavar="REPO@REV|FOLDER", help="The reference: the model that training starts from."
 )
@@ -20,11 +20,10 @@ from composer_hub.output import Output
     "--max-tokens",
     default=4096,
     type=click.IntRange(1),
-    show_default=True,
     help="Longest pair, in tokens; longer prompts are cut to a window.",
 )
-@click.option("--batch-size", default=4, type=click.IntRange(1), show_default=True, help="Pairs per forward pass.")
-@click.option("--device", default="auto", show_default=True, help="auto, cpu, cuda, …")
+@click.option("--batch-size", default=4, type=click.IntRange(1), help="Pairs per forward pass.")
+@click.option("--device", default="auto", help="auto, cpu, cuda, …")
 @publish_options("pairs")
 @format_option
 def precompute_ref(

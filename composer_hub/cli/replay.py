@@ -4,21 +4,20 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from composer_hub import replay as stage
 from composer_hub.cli.main import format_option
-from composer_hub.cli.plan import FOLDER, buy_pilot, check_panel, pilot_options, plan, shown
+from composer_hub.cli.paths import NEW_FOLDER
+from composer_hub.cli.plan import buy_pilot, check_panel, pilot_options, plan, shown
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
 from composer_hub.money import show_usd
 from composer_hub.output import Output
-
-if TYPE_CHECKING:
-    from composer_hub.replay import ReplayOptions, Teacher, TraceSource
+from composer_hub.replay import ReplayOptions, Teacher, TraceSource
 
 run_option = click.option(
-    "--run", "folder", type=FOLDER, default=Path("replay-run"), show_default=True,
+    "--run", "folder", type=NEW_FOLDER, default=Path("replay-run"),
     help="Folder of the run: its ledger and votes.",
 )  # fmt: skip
 
@@ -33,13 +32,12 @@ replay.add_command(plan)
 
 @replay.command(short_help="Ask the teachers, or continue a run.")
 @source_options
-@teacher_options
+@teacher_options()
 @replay_options
 @pilot_options
 @click.option("--max-usd", type=float, required=True, help="Hard cap of the folder, over all processes and restarts.")
 @click.option("--change-cap", is_flag=True, help="Give an existing run the new cap.")
 @click.option("--buy-again", is_flag=True, help="Buy answers again after a change of --max-tokens or params.")
-@click.option("--i-own-this-endpoint", is_flag=True, help="Send unredacted traces; loopback URLs only.")
 @run_option
 @format_option
 def run(
@@ -55,8 +53,6 @@ def run(
     pilot_steps: int,
 ) -> None:
     """Ask the teachers. The same command again continues the run and pays for nothing twice."""
-    from composer_hub import replay
-
     if is_pilot:
         buy_pilot(out, traces, teachers, options, folder, max_usd, pilot_steps,
                   change_cap=change_cap, buy_again=buy_again)  # fmt: skip
@@ -69,7 +65,7 @@ def run(
         out.warn(note)
 
     with out.progress("asking") as bar:
-        summary = replay.run(
+        summary = stage.run(
             traces, teachers, folder, options, max_usd=max_usd, change_cap=change_cap, buy_again=buy_again,
             on_progress=shown(bar), on_note=take,
         )  # fmt: skip
@@ -85,23 +81,19 @@ def run(
 @format_option
 def status(out: Output, folder: Path) -> None:
     """Print the questions of a run by teacher and state, and its money."""
-    from composer_hub import replay
-
-    rows, budget = replay.status(folder)
+    rows, budget = stage.status(folder)
     out.table(rows, id_key="teacher", empty="Nothing was asked yet.", **budget.as_row())
     out.note(f"{budget}; {show_usd(max(budget.left, 0))} left.")
 
 
 @replay.command(short_help="Compare money with the providers' records.")
-@teacher_options
+@teacher_options()
 @click.option("--own-key", is_flag=True, help="Nothing else used the keys: settle the rest by what they spent.")
 @run_option
 @format_option
 def audit(out: Output, teachers: list[Teacher], own_key: bool, folder: Path) -> None:
     """Look up requests whose answer was lost, and compare the ledger with what the keys have spent."""
-    from composer_hub import replay
-
-    rows = replay.audit(folder, teachers, own_key=own_key)
+    rows = stage.audit(folder, teachers, own_key=own_key)
     out.table([row.as_row() for row in rows], id_key="endpoint")
     for row in rows:
         if row.key_spent_usd is None:

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
 import yaml
 
 from composer_hub import exits, shards
 from composer_hub.cli.grouped import grouped
+from composer_hub.cli.paths import NEW_FOLDER
 from composer_hub.hub import Destination
 from composer_hub.jobs.fan_out import on_jobs
+from composer_hub.options import option
 from composer_hub.output import Output
 from composer_hub.shards import engines
 
@@ -34,10 +35,10 @@ _TAKE_NO_OPTIONS = ("local", "processes")
 class Spread:
     """The choice of an executor on a command line."""
 
-    executor: str | None
-    num_shards: int | None
-    staging: Path | None
-    engine: Sequence[str]
+    executor: str | None = option(None, "Run in shards: here, or on an engine.", choices=(*EXECUTORS,))
+    num_shards: int | None = option(None, f"Shards (default: {DEFAULT_SHARDS}).", flag="--shards", min=1)
+    staging: Path | None = option(None, "Folder for the results of shards that every worker sees.", type=NEW_FOLDER)
+    engine: tuple[str, ...] = option((), "Engine option: partition=cpu.", metavar="KEY=VALUE")
 
     def sharding(
         self, out: Output, where: Destination | None, folder: Path | None, workers: int
@@ -83,18 +84,7 @@ class _Shown:
             self.out.note(f"Shard {number} has run for {seconds:.0f} s, much longer than the others.")
 
 
-sharding_options = grouped(
-    "spread",
-    Spread,
-    click.option("--executor", type=click.Choice([*EXECUTORS]), help="Run in shards: here, or on an engine."),
-    click.option("--shards", "num_shards", type=click.IntRange(1), help=f"Shards (default: {DEFAULT_SHARDS})."),
-    click.option(
-        "--staging",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder for the results of shards that every worker sees.",
-    ),
-    click.option("--engine", multiple=True, metavar="KEY=VALUE", help="Engine option: partition=cpu."),
-)
+sharding_options = grouped("spread", Spread)
 """Give a command the options of an executor as one `spread`."""
 
 

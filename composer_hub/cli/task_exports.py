@@ -9,7 +9,8 @@ import click
 from composer_hub import extras
 from composer_hub import tasks as stage
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, from_option
+from composer_hub.cli.options import Publication, from_option, sandbox_option
+from composer_hub.cli.paths import NEW_FOLDER
 from composer_hub.cli.publishing import show_plan, show_published
 from composer_hub.hub import Draft, NothingToPublish, Version, destination, dry_run, newest, update
 from composer_hub.output import Output
@@ -18,11 +19,9 @@ from composer_hub.tasks.harbor import write_harbor
 
 @click.command(short_help="Serve tasks to OpenEnv clients.")
 @click.argument("ref", metavar="OWNER/NAME[@VERSION]")
-@click.option("--port", default=8000, type=click.IntRange(0, 65535), show_default=True, help="Port (0: a free one).")
-@click.option(
-    "--max-sessions", default=16, type=click.IntRange(1), show_default=True, help="Episodes at the same time."
-)
-@click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
+@click.option("--port", default=8000, type=click.IntRange(0, 65535), help="Port (0: a free one).")
+@click.option("--max-sessions", default=16, type=click.IntRange(1), help="Episodes at the same time.")
+@sandbox_option
 @from_option
 @format_option
 def serve(ref: str, port: int, max_sessions: int, sandbox: str, origin: str, out: Output) -> None:
@@ -41,7 +40,7 @@ def serve(ref: str, port: int, max_sessions: int, sandbox: str, origin: str, out
 
 @click.command(short_help="Write tasks as Harbor trees.")
 @click.argument("ref", metavar="OWNER/NAME[@VERSION]")
-@click.argument("folder", type=click.Path(path_type=Path, file_okay=False))
+@click.argument("folder", type=NEW_FOLDER)
 @click.option("--max", "number", type=int, help="Tasks to write (default: all).")
 @from_option
 @format_option

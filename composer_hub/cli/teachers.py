@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
@@ -15,9 +14,8 @@ from composer_hub.cli.options import from_option
 from composer_hub.cli.paths import FILE
 from composer_hub.cli.replay_options import find_traces, teacher_options
 from composer_hub.output import Output
-
-if TYPE_CHECKING:
-    from composer_hub.replay import Teacher
+from composer_hub.replay import Teacher
+from composer_hub.replay.teachers import unlisted_notes
 
 
 @click.group(short_help="Serve or list teachers.")
@@ -32,7 +30,7 @@ def teachers() -> None:
 @click.option("--traces-file", type=FILE, help="JSONL rows of traces instead of --knowing.")
 @click.option("--fault", "faults", multiple=True, metavar="KIND=RATE", help="Fault, e.g. 429=0.05 or drop_billed=0.02.")
 @click.option("--latency", type=float, default=0.0, help="Seconds per answer.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Seed of the faults.")
+@click.option("--seed", type=int, default=0, help="Seed of the faults.")
 @format_option
 def serve(
     port: int,
@@ -68,8 +66,6 @@ def serve(
 @format_option
 def list_(out: Output, teachers: list[Teacher]) -> None:
     """Show the route, family, price, context and terms of teachers."""
-    from composer_hub.replay.teachers import unlisted_notes
-
     rows = [
         {
             "name": teacher.name,
@@ -108,8 +104,13 @@ teachers:
 
 
 @teachers.command(short_help="Write a commented teachers file.")
-@click.option("--out", "path", type=click.Path(dir_okay=False, path_type=Path), default=Path("teachers.yaml"),
-              show_default=True, help="File to write.")  # fmt: skip
+@click.option(
+    "--out",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    default=Path("teachers.yaml"),
+    help="File to write.",
+)
 @format_option
 def init(path: Path, out: Output) -> None:
     """Write a teachers file with comments, to be edited. An existing file stays as it is."""

@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, publish_options
+from composer_hub.cli.options import Publication, publish_options, ref_argument
 from composer_hub.cli.pair_versions import counted, show_counts, verdicts_in
 from composer_hub.cli.paths import FILE
 from composer_hub.hub import Draft, Version
@@ -22,7 +22,7 @@ def traces() -> None:
 
 
 @traces.command("apply-verdicts", short_help="Apply reviewers' verdicts to hints.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @click.option(
     "--verdicts",
     "path",

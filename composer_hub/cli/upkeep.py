@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from composer_hub.cli.main import format_option
+from composer_hub.cli.paths import NEW_FOLDER
 from composer_hub.local_hub import checking, cleaning
 from composer_hub.local_hub.env import default_root
 from composer_hub.local_hub.server import ServerError
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
     from composer_hub.local_hub.store import Store
 
 
-def data_option(command: Callable[..., Any]) -> Callable[..., Any]:
-    return click.option(
-        "--data",
-        type=click.Path(file_okay=False, path_type=Path),
-        help="Folder of the Hub (default: COMPOSER_HUB_HOME, else ~/.cache/composer_hub/hub).",
-    )(command)
+data_option = click.option(
+    "--data",
+    type=NEW_FOLDER,
+    help="Folder of the Hub (default: COMPOSER_HUB_HOME, else ~/.cache/composer_hub/hub).",
+)
 
 
 @click.command(short_help="Verify that every named object is there.")
@@ -62,7 +62,6 @@ def check(data: Path | None, repair: bool, out: Output) -> None:
     "--min-age",
     type=click.FloatRange(min=0),
     default=120.0,
-    show_default=True,
     metavar="MINUTES",
     help="Keep younger uploads that nothing names yet (0 only if nothing is being uploaded).",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import from_option
+from composer_hub.cli.options import from_option, ref_argument
 from composer_hub.hub import destination, versions
 from composer_hub.output import Output
 
@@ -70,7 +70,7 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 
 
 @click.command(short_help="Show what a version was made from.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @from_option
 @format_option
 def lineage(ref: str, origin: str, out: Output) -> None:

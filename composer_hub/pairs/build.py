@@ -63,7 +63,7 @@ class PairSet:
 def make(
     traces: Iterable[Trace] | Version,
     votes: Votes | Iterable[Vote],
-    options: PairOptions | None = None,
+    options: PairOptions = PairOptions(),  # noqa: B008 (frozen)
     *,
     sharding: Sharding | None = None,
 ) -> PairSet:
@@ -72,7 +72,6 @@ def make(
     Recorded votes are refused if they cannot answer the policy: `PolicyError` names the replay options that would.
     With `sharding`, shards of a published version are counted by its executor; the result is the same.
     """
-    options = options or PairOptions()
     source: Votes = GivenVotes(votes) if isinstance(votes, Iterable) else votes
     poll = source.poll
     policy = options.policy or (poll.policy if poll else Policy())
@@ -91,9 +90,11 @@ def make(
     return made
 
 
-def make_repairs(traces: Iterable[Trace] | Version, options: PairOptions | None = None) -> PairSet:
+def make_repairs(
+    traces: Iterable[Trace] | Version,
+    options: PairOptions = PairOptions(),  # noqa: B008 (frozen)
+) -> PairSet:
     """Turn the failures that a student repaired itself into pairs: without teachers, without dollars."""
-    options = options or PairOptions()
     made, seen = PairSet(None, options, GivenVotes([])), set[bytes]()
     for part in repair_parts(traces.records(Trace, "traces") if isinstance(traces, Version) else traces, options):
         made._add(part, seen)

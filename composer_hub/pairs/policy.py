@@ -16,6 +16,7 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.actions.forms import LEVELS, NormalForm, close, groups, part_of, same, same_aim
+from composer_hub.options import option
 from composer_hub.records import JsonObject, from_row, misfits
 
 POLL_FILE = "poll.json"
@@ -29,11 +30,14 @@ class PolicyError(exits.UsageError):
 class Policy:
     """When the votes at a step become a pair."""
 
-    min_agree: int = 2  # teachers that must agree; a strict majority of the votes that count is needed in any case
-    agree_level: str = "L2"  # at which they must agree
-    veto_level: str = "L3"  # at which the student must differ from them
-    exclude_same_family: bool = True  # teachers of the student's own family do not count
-    max_prompt_chars: int | None = None  # steps with longer prompts give no pair
+    # A strict majority of the votes that count is needed in any case.
+    min_agree: int = option(2, "Teachers that must agree.", min=2)
+    agree_level: str = option("L2", "Level at which they must agree.", choices=LEVELS)
+    veto_level: str = option("L3", "Level at which the student must differ from them.", choices=LEVELS)
+    exclude_same_family: bool = option(
+        True, "Leave out teachers of the student's family, or count them.", flag="--no-same-family/--same-family"
+    )
+    max_prompt_chars: int | None = option(None, "Leave out steps with longer prompts.", min=1)
 
     def __post_init__(self) -> None:
         if self.min_agree < 2:

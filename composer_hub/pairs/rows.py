@@ -14,6 +14,7 @@ from typing import Any
 from composer_hub.actions.arguments import parsed_arguments
 from composer_hub.actions.schemas import inferred
 from composer_hub.actions.tools import family_of_tool
+from composer_hub.options import option
 from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.prompts import as_object, read_prompt
 from composer_hub.pairs.windows import MAX_TOKENS, counter, is_supported, window_of
@@ -29,10 +30,12 @@ class PairOptions:
     """How votes become pairs."""
 
     policy: Policy | None = None  # None: the policy that the votes were collected for
-    with_prose: bool = False  # keep the words beside the calls in chosen and rejected
-    max_tokens: int = MAX_TOKENS  # the window of prompt, tools and answer; 0: whole prompts
+    with_prose: bool = option(False, "Keep the words beside the calls in chosen and rejected.")
+    max_tokens: int = option(MAX_TOKENS, "Window of prompt, tools and answer, in tokens (0: whole prompts).")
     tokenizer: Any = None  # of transformers, which counts by its chat template; None: an estimate
-    keep: tuple[str, ...] = ()  # reasons of `ASIDE` for which no pair is left out
+    keep: tuple[str, ...] = option(
+        (), "Keep pairs that are left out otherwise; their column says why. May be given again.", choices=ASIDE
+    )
 
     def facts(self) -> dict[str, Any]:
         """Return the fields that a manifest has besides the policy."""

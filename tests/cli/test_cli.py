@@ -7,15 +7,19 @@ import os
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import click
 import pytest
-from click.testing import CliRunner
+from click.testing import CliRunner, Result
 
 from composer_hub import exits
+from composer_hub.cli.grouped import grouped
 from composer_hub.cli.main import COMMANDS, main, root
+from composer_hub.cli.uniform import uniform
+from composer_hub.options import option
 from tests.cli.conftest import Command
 from tests.hidden import HIDDEN, hidden_in
 
@@ -36,7 +40,7 @@ def test_help_names_every_command_and_imports_no_stage() -> None:
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     assert all(name in run.stdout for name in COMMANDS)
     assert set(run.stderr.split()) == {
-        "composer_hub.cli", "composer_hub.cli.main", "composer_hub.cli.numbers", "composer_hub.cli.signals",
+        "composer_hub.cli", "composer_hub.cli.main", "composer_hub.cli.signals", "composer_hub.cli.uniform",
         "composer_hub.exits",
         "composer_hub.local_hub", "composer_hub.local_hub.characters", "composer_hub.local_hub.errors",
         "composer_hub.output",
@@ -68,11 +72,11 @@ def test_every_command_has_help_that_fits_its_list(name: str) -> None:
 
 @pytest.mark.parametrize("name", ALL)
 def test_to_always_names_a_destination(name: str) -> None:
-    for option in ALL[name].params:
-        if "--to" in option.opts and not getattr(option, "hidden", False):
-            assert isinstance(option, click.Option)
-            assert option.default == "local"
-            assert option.metavar == "local|hub|FOLDER" or option.type.choices == ("local", "hub")  # type: ignore[attr-defined]
+    for param in ALL[name].params:
+        if "--to" in param.opts and not getattr(param, "hidden", False):
+            assert isinstance(param, click.Option)
+            assert param.default == "local"
+            assert param.metavar == "local|hub|FOLDER" or param.type.choices == ("local", "hub")  # type: ignore[attr-defined]
 
 
 NUMBERS = [
@@ -147,11 +151,11 @@ def test_a_mistyped_command_suggests_the_one_that_was_meant(name: str) -> None:
 # Training's own options are checked with its config; tests/cli/test_train.py has their suggestions.
 @pytest.mark.parametrize("name", [name for name in ALL if name != "eval"])
 def test_a_mistyped_option_suggests_the_one_that_was_meant(name: str) -> None:
-    for option in (long for param in ALL[name].params for long in param.opts if long.startswith("--")):
-        if len(option) > 5:
-            result = CliRunner().invoke(root, [*name.split(), mistyped(option)])
+    for spelling in (long for param in ALL[name].params for long in param.opts if long.startswith("--")):
+        if len(spelling) > 5:
+            result = CliRunner().invoke(root, [*name.split(), mistyped(spelling)])
             assert result.exit_code == 2
-            assert repr(option) in result.output.partition("Did you mean")[2], result.output
+            assert repr(spelling) in result.output.partition("Did you mean")[2], result.output
 
 
 def test_a_bad_repository_name_is_an_error_on_one_line_with_exit_code_2(in_process: Command, tmp_path: Path) -> None:
@@ -192,3 +196,75 @@ def test_a_closed_pipe_is_not_an_error() -> None:
     )  # fmt: skip
     assert run.returncode == 0
     assert "Traceback" not in run.stderr
+
+
+LEVELS = ("low", "high")
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """Options of every kind."""
+
+    max_size: int = option(3, "A number.", min=1, max=9)
+    share: float = option(0.5, "A share.")
+    level: str = option("low", "A choice.", choices=LEVELS)
+    with_tests: bool = option(True, "A pair of flags.", flag="--tests/--no-tests")
+    scan: bool | None = option(None, "A pair of flags without a default.")
+    fresh: bool = option(False, "A flag.")
+    name: str | None = option(None, "A word.", metavar="WORD")
+    keep: tuple[str, ...] = option((), "Some choices.", choices=LEVELS)
+    files: Sequence[Path] = option((), "Some files.", flag="--file")
+    limit: float | None = option(None, "A number that may be missing.", min=0, min_open=True)
+    clock: float = 0.0  # is not an option
+
+
+def wishes(*words: object) -> tuple[list[Wishes], Result]:
+    made: list[Wishes] = []
+
+    @click.command()
+    @grouped("wishes", Wishes, share={"default": 0.25})
+    def command(wishes: Wishes) -> None:
+        made.append(wishes)
+
+    return made, CliRunner().invoke(uniform(command), [*map(str, words)])
+
+
+def test_a_command_gets_the_dataclass_that_its_options_are_made_from(tmp_path: Path) -> None:
+    assert wishes()[0] == [Wishes(share=0.25)]
+    words = ["--max-size", 9, "--level", "high", "--no-tests", "--no-scan", "--fresh", "--name", "x", "--limit", 1]
+    words += ["--keep", "low", "--keep", "high", "--file", tmp_path]
+    expected = Wishes(9, 0.25, "high", False, False, True, "x", LEVELS, (tmp_path,), 1.0)
+    assert wishes(*words)[0] == [expected]
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (["--max-size", 10], "'--max-size': 10 is not in the range 1<=x<=9"),
+        (["--level", "middle"], "'--level': 'middle' is not one of 'low', 'high'"),
+        (["--keep", "none"], "'--keep': 'none' is not one of 'low', 'high'"),
+        (["--file", "missing"], "'--file': Path 'missing' does not exist"),
+        (["--limit", 0], "'--limit': 0.0 is not in the range x>0"),
+        (["--share", "-1"], "'--share': -1.0 is not in the range x>=0"),
+        (["--clock", 1], "No such option"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_for_a_field_is_a_usage_error(words: list[object], reason: str) -> None:
+    made, result = wishes(*words)
+    assert (made, result.exit_code) == ([], exits.USAGE)
+    assert reason in result.output
+
+
+def test_help_shows_every_default_and_range_of_a_dataclass() -> None:
+    help = " ".join(wishes("--help")[1].output.split())
+    for text in (
+        "A number. [default: 3; 1<=x<=9]",
+        "A share. [default: 0.25; x>=0]",
+        "A choice. [default: low]",
+        "A pair of flags. [default: tests]",
+        "--name WORD",
+        "--scan / --no-scan",
+        "--limit FLOAT RANGE",
+    ):
+        assert text in help
+    assert "clock" not in help

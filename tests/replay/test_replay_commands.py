@@ -196,6 +196,7 @@ def test_unredacted_traces_are_refused_with_exit_code_4(
     common = ["--traces-file", path, "--teachers", server[1], "--max-usd", 1, "--max-tokens", 300, "--run", tmp_path]
     assert call("replay", "run", *common) == exits.REFUSED
     assert "--i-own-this-endpoint" in capsys.readouterr().err
+    assert call("replay", "plan", "--pilot", *common, "--i-own-this-endpoint") == exits.DONE
     assert call("replay", "run", *common, "--i-own-this-endpoint") == exits.DONE
 
 

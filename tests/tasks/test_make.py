@@ -50,7 +50,7 @@ def bundle(made: tasks.TaskSet, tmp_path_factory: pytest.TempPathFactory) -> Pat
 def test_every_number_about_a_package_is_in_the_json_of_make(
     made: tasks.TaskSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    publication = Publication("tasks", str(tmp_path), "me/tasks", None, None, False, True, 10**9)
+    publication = Publication(str(tmp_path), "me/tasks", dry_run=True, kind="tasks")
     publish(Output("json"), publication, made)
     printed = capsys.readouterr().out
     for report in made.reports:

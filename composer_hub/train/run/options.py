@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,61 +12,58 @@ from trl import ModelConfig, TrlParser
 
 from composer_hub import exits
 from composer_hub.environments import WorldOptions, shown_name
+from composer_hub.options import option
 from composer_hub.train.checks import known_options, read_words, refuse
 from composer_hub.train.config import ComposerConfig
 from composer_hub.train.evals import EvalPlan
-
-
-def _option(default: Any, text: str) -> Any:
-    return field(default=default, metadata={"help": text})
 
 
 @dataclass(frozen=True)
 class SourceOptions:
     """The environment, tasks, rewards and recorded data that a run learns from."""
 
-    environment: str | None = _option(
+    environment: str | None = option(
         None,
         "desk (the tiny world), coding (with --tasks) or coding:owner/name@revision, pkg.module:Class with tools as "
         "public methods, openenv:URL, openenv:image, harbor:folder or harbor:owner/name@revision.",
     )
-    env_timeout_s: float = _option(300.0, "Seconds per environment call before its episode is lost (0: no limit).")
-    openenv_reward: Literal["last", "sum"] = _option(
+    env_timeout_s: float = option(300.0, "Seconds per environment call before its episode is lost (0: no limit).")
+    openenv_reward: Literal["last", "sum"] = option(
         "last", "Reward of an OpenEnv episode: its last one, or the sum of all."
     )
-    harbor_agent: str = _option("bash", "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv).")
-    harbor_environment: str = _option("docker", "Sandbox of Harbor tasks: bubblewrap (no Docker), docker, podman, …")
-    sandbox: Literal["auto", "bubblewrap", "landlock", "weak"] = _option("auto", "Sandbox of coding tasks.")
-    tasks: str | None = _option(
+    harbor_agent: str = option("bash", "Tools in a Harbor task: bash, or pkg.module:Class (a HarborEnv).")
+    harbor_environment: str = option("docker", "Sandbox of Harbor tasks: bubblewrap (no Docker), docker, podman, …")
+    sandbox: Literal["auto", "bubblewrap", "landlock", "weak"] = option("auto", "Sandbox of coding tasks.")
+    tasks: str | None = option(
         None, "Task rows: owner/name@revision, a .jsonl file, or pkg.module:function(count, seed=…)."
     )
-    num_tasks: int = _option(256, "Number of tasks requested from a task function.")
-    allow_unverified: bool = _option(False, "Also play coding tasks without a hidden oracle, which hacks can solve.")
-    train_split: str = _option("train", "Split of the task and pair datasets to train on, or all.")
-    rewards: list[str] | None = _option(None, "Reward functions, each pkg.module:function.")  # noqa: RUF009
-    hint_writers: list[str] | None = _option(  # noqa: RUF009
+    num_tasks: int = option(256, "Number of tasks requested from a task function.")
+    allow_unverified: bool = option(False, "Also play coding tasks without a hidden oracle, which hacks can solve.")
+    train_split: str = option("train", "Split of the task and pair datasets to train on, or all.")
+    rewards: list[str] | None = option(None, "Reward functions, each pkg.module:function.")
+    hint_writers: list[str] | None = option(
         None, "Hint writers to ask before the built-in ones, each pkg.module:function(site_context)."
     )
-    terms: list[str] | None = _option(  # noqa: RUF009
+    terms: list[str] | None = option(
         None, "Terms to add to the loss, each pkg.module:function(tokenizer) that returns a Term."
     )
-    error_finder: str | None = _option(
+    error_finder: str | None = option(
         None, "Function that returns why a call failed, or None: pkg.module:function(tool, arguments, result)."
     )
-    traces: str | None = _option(None, "The student's own traces, for hints without rollouts: repo@revision.")
-    trace_batch_size: int = _option(2, "Hinted steps of traces per micro-batch.")
-    other_families: Literal["refuse", "leave_out", "take"] = _option(
+    traces: str | None = option(None, "The student's own traces, for hints without rollouts: repo@revision.")
+    trace_batch_size: int = option(2, "Hinted steps of traces per micro-batch.")
+    other_families: Literal["refuse", "leave_out", "take"] = option(
         "refuse", "What to do with traces of another model than the student."
     )
-    pairs: str | None = _option(None, "Preference pairs of the replay channel: repo@revision.")
-    own_pairs: int = _option(
+    pairs: str | None = option(None, "Preference pairs of the replay channel: repo@revision.")
+    own_pairs: int = option(
         0,
         "Rollouts of the starting model whose first failed turn is tried again with its hint; those that work "
         "become pairs of the replay channel (0: none).",
     )
-    pair_batch_size: int = _option(2, "Pairs per micro-batch.")
-    max_pair_tokens: int = _option(4096, "Longest pair to train on, in tokens; longer prompts are cut to a window.")
-    max_left_out: float = _option(0.5, "Largest share of the pairs that may be left out.")
+    pair_batch_size: int = option(2, "Pairs per micro-batch.")
+    max_pair_tokens: int = option(4096, "Longest pair to train on, in tokens; longer prompts are cut to a window.")
+    max_left_out: float = option(0.5, "Largest share of the pairs that may be left out.")
 
     def __post_init__(self) -> None:
         if self.environment == "coding" and self.tasks:
@@ -91,13 +88,13 @@ class SourceOptions:
 class EvalOptions:
     """The held-out tasks that pass@1 is measured on."""
 
-    eval_tasks: str | None = _option(
+    eval_tasks: str | None = option(
         None, "Held-out tasks for pass@1, named like tasks; coding: another split of the environment's own."
     )
-    eval_split: str = _option("test", "Split of a dataset of held-out tasks, or all.")
-    num_eval_tasks: int = _option(64, "Maximum number of held-out tasks.")
-    num_eval_samples: int = _option(4, "Attempts per held-out task.")
-    eval_every: int = _option(0, "Steps between measurements (0: only before the first step and after the last).")
+    eval_split: str = option("test", "Split of a dataset of held-out tasks, or all.")
+    num_eval_tasks: int = option(64, "Maximum number of held-out tasks.")
+    num_eval_samples: int = option(4, "Attempts per held-out task.")
+    eval_every: int = option(0, "Steps between measurements (0: only before the first step and after the last).")
 
     def plan(self, pass_reward: float) -> EvalPlan | None:
         """Return the plan of measurements on held-out tasks, None without such tasks."""
@@ -108,34 +105,34 @@ class EvalOptions:
 class PublishingOptions:
     """The destination of versions, and the repositories that a run publishes to."""
 
-    to: str = _option("local", "Destination of versions: local (the embedded Hub), hub, or a folder.")
-    repo: str | None = _option(None, "Model repository for the finished model.")
-    rollouts_repo: str | None = _option(None, "Dataset repository for every rollout.")
-    checkpoints_repo: str | None = _option(None, "Model repository for checkpoints during the run, each with a tag.")
-    push_every: int = _option(0, "Saves between two publications during the run (0: only at the end).")
-    public: bool = _option(False, "Let everyone read what is published.")
-    license: str = _option("other", "License of the model and its rollouts.")
-    federation: str | None = _option(None, "Model repository where the workers of a federation meet.")
-    worker: str | None = _option(None, "Name of this worker in the federation.")
-    workers: int = _option(2, "Workers that a round of the federation waits for.")
-    rounds: int = _option(10, "Rounds of the federation; max_steps is shared out among them.")
-    round_minutes: float = _option(60.0, "Minutes to wait for the others before closing a round without them.")
+    to: str = option("local", "Destination of versions: local (the embedded Hub), hub, or a folder.")
+    repo: str | None = option(None, "Model repository for the finished model.")
+    rollouts_repo: str | None = option(None, "Dataset repository for every rollout.")
+    checkpoints_repo: str | None = option(None, "Model repository for checkpoints during the run, each with a tag.")
+    push_every: int = option(0, "Saves between two publications during the run (0: only at the end).")
+    public: bool = option(False, "Let everyone read what is published.")
+    license: str = option("other", "License of the model and its rollouts.")
+    federation: str | None = option(None, "Model repository where the workers of a federation meet.")
+    worker: str | None = option(None, "Name of this worker in the federation.")
+    workers: int = option(2, "Workers that a round of the federation waits for.")
+    rounds: int = option(10, "Rounds of the federation; max_steps is shared out among them.")
+    round_minutes: float = option(60.0, "Minutes to wait for the others before closing a round without them.")
 
 
 @dataclass(frozen=True)
 class LaunchOptions:
     """How one launch of a run behaves: when it stops, what it checks first and what it keeps."""
 
-    resume: bool = _option(False, "Continue from the last complete checkpoint in output_dir.")
-    max_minutes: float | None = _option(None, "Minutes after which to save and leave with exit code 3.")
-    bands: dict[str, Any] | str | None = _option(  # noqa: RUF009
+    resume: bool = option(False, "Continue from the last complete checkpoint in output_dir.")
+    max_minutes: float | None = option(None, "Minutes after which to save and leave with exit code 3.")
+    bands: dict[str, Any] | str | None = option(
         None, "Changes to the watchdogs' bands by metric, as JSON (false: no watchdogs)."
     )
-    preflight: bool = _option(False, "Measure hints before training and refuse the writers that do not help.")
-    preflight_retries: int = _option(4, "Retries of each failed turn and arm in the preflight (0: none).")
-    preflight_max_loss: float = _option(0.0, "Keep writers whose margin is negative by fewer nats than this.")
-    preflight_only: bool = _option(False, "Print the table of --preflight and leave.")
-    usd_per_hour: float | None = _option(None, "Price of the machine in USD per hour, for the card.")
+    preflight: bool = option(False, "Measure hints before training and refuse the writers that do not help.")
+    preflight_retries: int = option(4, "Retries of each failed turn and arm in the preflight (0: none).")
+    preflight_max_loss: float = option(0.0, "Keep writers whose margin is negative by fewer nats than this.")
+    preflight_only: bool = option(False, "Print the table of --preflight and leave.")
+    usd_per_hour: float | None = option(None, "Price of the machine in USD per hour, for the card.")
 
 
 _KINDS = (SourceOptions, EvalOptions, PublishingOptions, LaunchOptions, ComposerConfig, ModelConfig)

@@ -1,6 +1,6 @@
-"""The range of every option that is a number: at least 0 unless the option names another one, and never `nan`.
+"""The rules for every option: its default is shown, and a number is at least 0 unless it names a range, never `nan`.
 
-The root applies it to each command, so that a new option cannot lack it.
+The root applies them to each command, so that a new option cannot lack them.
 """
 
 from __future__ import annotations
@@ -21,10 +21,12 @@ class Number(click.FloatRange):
         return number
 
 
-def bounded(command: click.Command) -> click.Command:
-    """Give the numbers of a command, and of those below it, their range."""
+def uniform(command: click.Command) -> click.Command:
+    """Apply the rules to a command and to those below it."""
     for param in command.params:
         kind = param.type
+        if isinstance(param, click.Option):
+            param.show_default = param.default != ""
         if isinstance(kind, click.FloatRange):
             param.type = Number(kind.min, kind.max, kind.min_open, kind.max_open, kind.clamp)
         elif kind is click.FLOAT:
@@ -32,5 +34,5 @@ def bounded(command: click.Command) -> click.Command:
         elif kind is click.INT:
             param.type = click.IntRange(0)
     for child in getattr(command, "commands", {}).values():
-        bounded(child)
+        uniform(child)
     return command
