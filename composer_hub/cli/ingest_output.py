@@ -12,8 +12,9 @@ from composer_hub import exits
 from composer_hub import ingest as stage
 from composer_hub.cli.options import Publication
 from composer_hub.cli.publishing import show_plan, show_published
+from composer_hub.cli.review import show_replaced
 from composer_hub.harnesses import HARNESSES
-from composer_hub.hub import NothingToPublish
+from composer_hub.hub import NothingToPublish, check_target
 from composer_hub.ingest.discovery import FoundSessions, sessions_on
 from composer_hub.output import Output, plural
 
@@ -72,11 +73,27 @@ def show_found(out: Output, found: list[FoundSessions]) -> None:
     out.note(f"To publish them, redacted and private: {command} --to hub --repo OWNER/NAME")
 
 
-def publish(
-    out: Output, publication: Publication, ingested: stage.Ingested, *, raw: bool, report: dict[str, Any] | None
+def check_raw(publication: Publication) -> None:
+    """Refuse to publish raw files where others may read them."""
+    if publication.public:
+        raise exits.Refused("Raw files are not redacted and never become public: leave --raw or --public out.")
+    check_target(publication.destination, f"{publication.repo}-sessions", "raw sessions", public=False)
+
+
+def show_and_publish(
+    out: Output, publication: Publication, ingested: stage.Ingested, *, raw: bool, show_report: bool
 ) -> None:
-    """Publish or plan the version, then the raw files; print what happened."""
-    options = publication.options("Ingest sessions")
+    """Print problems and numbers; publish or plan the version, then the raw files."""
+    numbers = ingested.numbers()
+    if publication.makes_public:
+        show_replaced(out, numbers, ingested.rules())
+    show_problems(out, ingested)
+    # A command prints one JSON value, so with --repo the numbers are part of the publication.
+    if show_report and (out.mode in ("human", "agent") or not publication.repo):
+        show_numbers(out, numbers)
+    if not publication.repo:
+        return
+    report, options = numbers if show_report else None, publication.options("Ingest sessions")
     if publication.dry_run:
         show_plan(out, ingested.plan(options), publication.destination.address, report)
         return

@@ -51,6 +51,7 @@ from composer_hub.ingest.raw import publish_raw
 from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sharding import ShardedRun
+from composer_hub.options import option
 from composer_hub.records import Trace, stable_id, to_row
 from composer_hub.redact import (
     NO_ONE,
@@ -79,23 +80,28 @@ _LAYOUT = 5
 class Options:
     """How to ingest. The fields are the options of `composer-hub ingest`."""
 
-    format: str = ""  # name of a harness; "" = recognize each file
-    redact: bool = True
-    scan: bool | None = None  # check the result with kingfisher; None = if it is installed
+    format: str = option(
+        "", "Format of every file, by its name in --list (default: recognized file by file).",
+        flag="--from", metavar="NAME",
+    )  # fmt: skip
+    redact: bool = option(True, "Replace secrets and personal data.")
+    personal: str = option(  # strict: also coordinates, unlabeled addresses, names after a label
+        "standard", "Personal data to replace; strict takes look-alikes with it.", choices=("standard", "strict")
+    )
+    scan: bool | None = option(None, "Check the result with kingfisher (default: if installed).")
+    env_files: tuple[Path, ...] = option((), "File or folder of .env values.", flag="--env-file")
+    writers: str = option(DEFAULT_WRITERS, "Hint writers, in order.")
+    outcome_hints: bool = option(False, "Also write hints from failed tests and compilers.")
+    user_hints: bool = option(False, "Also write hints from the user's words at a rejection.")
+    text_rules: bool = option(False, "Also read other failures from shell output without an exit code.")
+    license: str = option("other", "License of files that do not state one.")
+    strict: bool = option(False, "End the run at a corrupt line or an unknown record.")
+    workers: int = option(0, "Worker processes (0: one per core).")
+    fresh: bool = option(False, "Ignore earlier versions and read every file again.")
+    viewer: bool = option(True, "Add sessions for the Hub's trace viewer.")
     denied: frozenset[str] = frozenset()  # trace ids that the version must not hold
-    env_files: tuple[Path, ...] = ()  # folders whose .env files hold values to redact
-    personal: str = "standard"  # or strict: also coordinates, unlabeled addresses, names after a label
-    viewer: bool = True  # add redacted sessions in the form of the Hub's viewer
     review: bool = False  # collect samples of what was replaced
     publisher: Publisher = NO_ONE  # whose name, address and machine are replaced wherever they occur
-    writers: str = DEFAULT_WRITERS  # hint writers, in order
-    outcome_hints: bool = False  # also from failed tests and compilers
-    user_hints: bool = False  # also from the user's words at a rejection
-    text_rules: bool = False  # also read other failures from shell output without an exit code
-    license: str = "other"  # of sessions that do not state one
-    strict: bool = False  # a corrupt line or an unknown record ends the run
-    workers: int = 0  # worker processes; 0 = one per core
-    fresh: bool = False  # ignore earlier versions and read every file again
 
     def refuse_unredacted(self) -> None:
         """Raise Refused if these options give traces that must not be public."""
