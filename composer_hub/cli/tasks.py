@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import click
 
 from composer_hub import exits, extras
 from composer_hub import tasks as stage
+from composer_hub.cli.grouped import grouped
 from composer_hub.cli.main import format_option
-from composer_hub.cli.options import Publication, from_option, publish_options
+from composer_hub.cli.options import Publication, from_option, publish_options, sandbox_option
 from composer_hub.cli.sharding import Spread, sharding_options
 from composer_hub.cli.task_exports import harbor, publish, serve
 from composer_hub.hub import check_target, destination, load
@@ -28,40 +28,25 @@ tasks.add_command(harbor)
 
 @tasks.command(short_help="Make tasks and publish them.")
 @click.argument("sources", nargs=-1, required=True, metavar="SRC…")
-@click.option("--kinds", default=",".join(stage.Options().kinds), show_default=True, help="Kinds; also commit.")
-@click.option("--max-per-kind", default=25, show_default=True, help="Tasks of a kind and package.")
-@click.option("--seed", default=0, show_default=True, help="Seed of the choice among candidates.")
-@click.option("--help-level", default=1, show_default=True, help="0: failing tests, 1: and contract, 2: and tests.")
-@click.option("--max-failing", default=100, show_default=True, help="Most test functions that a task may break.")
-@click.option("--suite-seconds", default=10.0, show_default=True, help="Use the fastest tests of a slower suite.")
-@click.option("--recheck-every", default=20, show_default=True, help="Check every k-th task again in full (0: none).")
-@click.option("--oracle/--no-oracle", "with_oracle", default=True, help="Also make hidden oracles, in NAME-oracle.")
 @click.option(
-    "--test-share",
-    default=0.1,
-    type=click.FloatRange(0, 1),
-    show_default=True,
-    help="Share of the packages in the split `test`.",
+    "--kinds",
+    default=",".join(stage.Options().kinds),
+    callback=lambda ctx, param, names: tuple(name.strip() for name in names.split(",") if name.strip()),
+    help="Kinds; also commit.",
 )
-@click.option("--without", multiple=True, metavar="PATTERN", help="Test files or ids to leave out.")
-@click.option("--with", "requirements", multiple=True, metavar="REQ", help="Requirement that the tests also need.")
-@click.option("--revisions", default="HEAD", show_default=True, help="Commits to replay, as git names them.")
-@click.option("--max-commits", default=200, show_default=True, help="Commits to look at, the newest first.")
-@click.option("--hide-tests", is_flag=True, help="Hide the tests of replayed commits from the agent.")
-@click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
-@click.option("--workers", default=2, type=click.IntRange(1), show_default=True, help="Test runs at the same time.")
+@grouped("options", stage.Options)
+@sandbox_option
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
 @sharding_options
 @publish_options("tasks")
 @format_option
 def make(
     sources: tuple[str, ...],
-    kinds: str,
+    options: stage.Options,
     num_trees: int,
     spread: Spread,
     publication: Publication,
     out: Output,
-    **options: Any,
 ) -> None:
     """Make tasks from packages: SRC is a folder, an sdist, a wheel, or a name that pip downloads.
 
@@ -71,18 +56,16 @@ def make(
     if num_trees and publication.public:
         raise exits.Refused("Harbor trees hold the oracles and solutions. Leave out --public, or --harbor.")
     extras.need("Making tasks", "tasks", "pip")
-    if options["with_oracle"]:
+    if options.with_oracle:
         check_target(publication.destination, f"{publication.repo}-oracle", "oracles", public=False)
-    named = tuple(kind.strip() for kind in kinds.split(",") if kind.strip())
-    chosen = stage.Options(kinds=named, **options)
     with out.progress("packages", len(sources)) as bar:
 
         def on_package(report: stage.PackageReport) -> None:
             bar.advance(1, package=report.package or report.source)
             out.note(report.line())
 
-        sharding = spread.sharding(out, publication.destination, None, max(1, (os.cpu_count() or 1) // chosen.workers))
-        made = stage.make(sources, chosen, on_package, sharding=sharding)
+        sharding = spread.sharding(out, publication.destination, None, max(1, (os.cpu_count() or 1) // options.workers))
+        made = stage.make(sources, options, on_package, sharding=sharding)
     with made.plans.until_published():
         if not made.tasks:
             reasons = made.numbers()["refused"] or {"no_task": len(made.reports)}
@@ -119,7 +102,7 @@ def show(ref: str, task_id: str | None, solution: bool, origin: str, out: Output
 @tasks.command(short_help="Score the start and the solution of tasks.")
 @click.argument("ref", metavar="OWNER/NAME[@VERSION]")
 @click.argument("task_ids", nargs=-1)
-@click.option("--sandbox", default="auto", show_default=True, help="auto, bubblewrap, landlock or weak.")
+@sandbox_option
 @from_option
 @format_option
 def check(ref: str, task_ids: tuple[str, ...], sandbox: str, origin: str, out: Output) -> None:

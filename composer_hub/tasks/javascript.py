@@ -310,10 +310,10 @@ class JavaScript:
 
     # ---- run, and read results
 
-    def environment(self, package: Package, requirements: Sequence[str], folder: Path | None) -> Path:
+    def environment(self, package: Package, requirements: Sequence[str]) -> Path:
         manifest = manifest_of(package.text("package.json"))
         lock = package.folder / "package-lock.json"
-        return modules_for(manifest, lock.read_bytes() if lock.exists() else None, folder)
+        return modules_for(manifest, lock.read_bytes() if lock.exists() else None)
 
     def pinned(self, environment: Path) -> tuple[str, ...]:
         return installed(environment)

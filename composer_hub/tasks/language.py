@@ -148,7 +148,7 @@ class Language(Protocol):
 
     # ---- run, and read results
 
-    def environment(self, package: Package, requirements: Sequence[str], folder: Path | None) -> Path:
+    def environment(self, package: Package, requirements: Sequence[str]) -> Path:
         """Return the folder of what the tests need, installed; `VenvError` if it cannot be."""
 
     def pinned(self, environment: Path) -> tuple[str, ...]:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 from composer_hub import exits
+from composer_hub.options import option
 
 GENERATOR_VERSION = "3"
 KINDS = ("stub", "cluster", "branch", "removal", "feature", "bug", "write_tests", "commit")
@@ -16,22 +16,21 @@ class TaskOptions:
     """The kinds of tasks to make, and how carefully."""
 
     kinds: tuple[str, ...] = tuple(kind for kind in KINDS if kind != "commit")  # a history has a tree per task
-    max_per_kind: int = 25  # of a package
-    seed: int = 0
-    help_level: int = 1
-    recheck_every: int = 20  # 0: none
-    max_failing: int = 100  # test functions of one task
-    suite_seconds: float = 10.0  # of CPU; of a longer suite the fastest tests are used
-    with_oracle: bool = True
-    revisions: str = "HEAD"  # of commit replay, as git names them
-    max_commits: int = 200  # to look at, the newest first
-    hide_tests: bool = False  # of replayed commits
-    test_share: float = 0.1  # of the packages
-    without: tuple[str, ...] = ()  # patterns of test files and ids to leave out
-    requirements: tuple[str, ...] = ()  # to install besides those that a package names
+    max_per_kind: int = option(25, "Tasks of a kind and package.")
+    seed: int = option(0, "Seed of the choice among candidates.")
+    help_level: int = option(1, "0: failing tests, 1: and contract, 2: and tests.")
+    max_failing: int = option(100, "Most test functions that a task may break.")
+    suite_seconds: float = option(10.0, "Use the fastest tests of a slower suite.")  # of CPU
+    recheck_every: int = option(20, "Check every k-th task again in full (0: none).")
+    with_oracle: bool = option(True, "Also make hidden oracles, in NAME-oracle.", flag="--oracle/--no-oracle")
+    test_share: float = option(0.1, "Share of the packages in the split `test`.", min=0, max=1)
+    without: tuple[str, ...] = option((), "Test files or ids to leave out.", metavar="PATTERN")
+    requirements: tuple[str, ...] = option((), "Requirement that the tests also need.", flag="--with", metavar="REQ")
+    revisions: str = option("HEAD", "Commits to replay, as git names them.")
+    max_commits: int = option(200, "Commits to look at, the newest first.")
+    hide_tests: bool = option(False, "Hide the tests of replayed commits from the agent.")
     sandbox: str = "auto"
-    workers: int = 2
-    venvs: Path | None = None  # folder of virtual environments; None: the cache
+    workers: int = option(2, "Test runs at the same time.", min=1)
 
     def __post_init__(self) -> None:
         unknown = sorted(set(self.kinds) - set(KINDS))

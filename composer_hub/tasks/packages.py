@@ -73,7 +73,7 @@ def _of_history(source: str, options: TaskOptions, folder: Path, report: Package
         return bench
 
     def install(package: Package) -> Path:
-        return package.language.environment(package, options.requirements, options.venvs)
+        return package.language.environment(package, options.requirements)
 
     found = replays(
         Path(source).expanduser(), folder / "history", install, make_bench, counts,
@@ -105,7 +105,7 @@ def _of_history(source: str, options: TaskOptions, folder: Path, report: Package
 def _make_package(source: str, options: TaskOptions, folder: Path, report: PackageReport) -> _Rows:
     package = open_package(source, folder / "package")
     report.package, report.version, report.skipped_files = package.name, package.metadata.version, package.skipped
-    environment = package.language.environment(package, options.requirements, options.venvs)
+    environment = package.language.environment(package, options.requirements)
     bench = Bench(package, environment, folder / "bench", options.workers, options.sandbox)
     baseline = measure(bench, options.suite_seconds, options.without)
     model = PackageModel(package, baseline)

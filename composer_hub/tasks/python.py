@@ -134,7 +134,7 @@ class Python:
         found += [one.stem for one in folder.glob("*.py") if one.stem not in _NO_MODULES and not self.is_test(one.name)]
         return tuple(sorted(name for name in set(found) if name.isidentifier()))
 
-    def environment(self, package: Package, requirements: Sequence[str], folder: Path | None) -> Path:
+    def environment(self, package: Package, requirements: Sequence[str]) -> Path:
         needed = ["pytest", "coverage", *requirements, *package.metadata.requirements]
         wanted = package.metadata.test_requirements
         # Tests that need what cannot be installed, or what brings a copy of the package, are not used.
@@ -142,13 +142,13 @@ class Python:
             if not some or (*needed, *some) in _UNINSTALLABLE:
                 continue
             try:
-                venv = venv_for([*needed, *some], folder)
+                venv = venv_for([*needed, *some])
             except VenvError:
                 _UNINSTALLABLE.add((*needed, *some))
                 continue
             if not _installed(package, venv):
                 return venv
-        venv = venv_for(needed, folder)
+        venv = venv_for(needed)
         if twice := _installed(package, venv):
             raise PackageRefused(
                 "installed_twice",
