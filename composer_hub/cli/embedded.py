@@ -11,6 +11,7 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.browse import open_page
+from composer_hub.cli.grouped import options_of
 from composer_hub.cli.main import format_option
 from composer_hub.cli.paths import FILE
 from composer_hub.cli.upkeep import check, data_option, gc
@@ -34,8 +35,7 @@ hub.add_command(open_page)
 
 @hub.command(short_help="Serve the protocol of the Hub.")
 @data_option
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port (0: a free one).")
+@options_of(server.Settings)
 @click.option("--user", "users", multiple=True, metavar="NAME:TOKEN", help="A user; repeatable (default: `me`).")
 @click.option(
     "--org", "orgs", multiple=True, metavar="NAME", help="Organization that all users administer; repeatable."
@@ -45,53 +45,28 @@ hub.add_command(open_page)
     type=FILE,
     help="YAML or JSON file with users, organizations and roles, instead of --user and --org.",
 )
-@click.option("--no-xet", is_flag=True, help="Offer only LFS, without Xet.")
-@click.option("--allow-local-jobs", is_flag=True, help="Run jobs as processes of this machine, with your rights.")
-@click.option("--allow-host", "hosts", multiple=True, metavar="NAME", help="Another Host header to accept; repeatable.")
-@click.option("--inject", default="", metavar="FAULTS", help="Faults for tests: 412,409:2,429,503:0.1,drop,lose.")
-@click.option("--seed", default=0, show_default=True, help="Seed of random faults.")
 @format_option
 def serve(
-    data: Path | None,
-    host: str,
-    port: int,
-    users: Sequence[str],
-    orgs: Sequence[str],
-    users_file: Path | None,
-    no_xet: bool,
-    allow_local_jobs: bool,
-    hosts: Sequence[str],
-    inject: str,
-    seed: int,
-    out: Output,
+    data: Path | None, users: Sequence[str], orgs: Sequence[str], users_file: Path | None, out: Output, **settings: Any
 ) -> None:
     """Serve the Hub's protocol until interrupted. Clients need only HF_ENDPOINT and HF_TOKEN."""
-    root = (data or default_root()).absolute()
+    root = _root(data)
+    chosen = server.Settings(root, **settings)
     if users_file and (users or orgs):
         raise exits.UsageError("--users-file excludes --user and --org.")
     if users_file:
         known_accounts = accounts.read_accounts(users_file)
     else:
         known_accounts = accounts.accounts_from_words(users or [f"{DEFAULT_USER}:{server.own_token(root)}"], orgs)
-    if host not in ("127.0.0.1", "localhost", "::1"):
-        out.note(f"Listening on {host}: anyone who can reach this port and has a token may read and write.")
+    if chosen.host not in ("127.0.0.1", "localhost", "::1"):
+        out.note(f"Listening on {chosen.host}: anyone who can reach this port and has a token may read and write.")
 
     def announce(running: server.RunningHub) -> None:
         shown = {"endpoint": running.endpoint, "pid": running.pid, "data": str(root), "xet": running.with_xet}
         out.record(shown, id_key="endpoint")
         out.note(f'In another shell: eval "$(composer-hub hub env --data {root})". Ctrl-C stops.')
 
-    settings = server.Settings(
-        root,
-        host,
-        port,
-        with_xet=not no_xet,
-        allow_local_jobs=allow_local_jobs,
-        allowed_hosts=tuple(hosts),
-        inject=inject,
-        seed=seed,
-    )
-    server.serve(settings, known_accounts, announce)
+    server.serve(chosen, known_accounts, announce)
 
 
 @hub.command(short_help="Print the variables of the running Hub.")

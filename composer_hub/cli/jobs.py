@@ -12,33 +12,23 @@ from huggingface_hub import get_token
 
 from composer_hub import exits
 from composer_hub import jobs as stage
-from composer_hub.cli.grouped import stacked
+from composer_hub.cli.grouped import options_of, stacked
 from composer_hub.cli.main import format_option
-from composer_hub.cli.paths import FILE_OR_FOLDER
 from composer_hub.hub import HubDestination, destination
 from composer_hub.output import Output
 
 _site_options = stacked(
-    click.option("--to", type=click.Choice(["local", "hub"]), default="local", show_default=True,
+    click.option("--to", type=click.Choice(["local", "hub"]), default="local",
                  help="Destination: local (the embedded Hub, served with --allow-local-jobs) or hub."),
     click.option("--namespace", default="", help="Owner of the jobs (default: the token's account)."),
 )  # fmt: skip
-_USD = click.FloatRange(0)
 _run_options = stacked(
     click.argument("train", nargs=-1, type=click.UNPROCESSED),
     _site_options,
-    click.option("--run", default="", help="Name of the run (default: that of the model repository)."),
-    click.option("--flavor", default="", help="Machine (default: a100-large)."),
-    click.option("--timeout", default="6h", show_default=True, help="Time limit of one job: 45m, 6h, 1d."),
-    click.option("--max-usd", type=_USD, help="Cap on the cost of all jobs of the run. Required."),
-    click.option("--image", default="python:3.12", show_default=True, help="Docker image with Python and pip."),
-    click.option("--package", default="", help="Wheel, checkout or requirement (default: this package)."),
-    click.option("--with", "code", multiple=True, type=FILE_OR_FOLDER,
-                 help="Python module or package to send along, for environments and rewards."),
+    options_of(stage.JobOptions),
     click.option("--secret", "names", multiple=True, metavar="NAME",
                  help="Environment variable to pass as a secret; HF_TOKEN is always passed."),
     click.option("--accelerate", default="", metavar="OPTIONS", help="Options of accelerate launch."),
-    click.option("--usd-per-hour", type=_USD, help="Price of the machine (default: the Hub's)."),
 )  # fmt: skip
 
 
@@ -70,7 +60,7 @@ def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -
 @jobs.command(short_help="Continue a run.")
 @click.argument("run")
 @_site_options
-@click.option("--max-usd", type=_USD, help="New cap on the cost of all jobs.")
+@click.option("--max-usd", type=float, help="New cap on the cost of all jobs.")
 @click.option("--timeout", help="New time limit of the next jobs.")
 @click.option("--detach", is_flag=True, help="Start one job and do not follow it.")
 @format_option

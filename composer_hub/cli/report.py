@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 import re
@@ -13,6 +14,7 @@ import click
 
 from composer_hub import exits
 from composer_hub import report as stage
+from composer_hub.cli.grouped import grouped
 from composer_hub.cli.main import format_option
 from composer_hub.output import Output
 from composer_hub.redact import environment_secrets, this_publisher
@@ -24,30 +26,29 @@ _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
 
 @click.command(short_help="See where your agents lose turns.")
 @click.argument("sources", nargs=-1, metavar="[FOLDER…]")
-@click.option("--out", "path", default="agent-report.html", show_default=True, metavar="FILE", help="File of the page.")
+@click.option("--out", "path", default="agent-report.html", metavar="FILE", help="File of the page.")
 @click.option("--open", "open_page", is_flag=True, help="Open the page in the browser.")
-@click.option("--since", default="", metavar="DATE|30d", help="Leave out what is older: a date, or 30d, 6w, 3m, 1y.")
-@click.option("--share", is_flag=True, help="Counts only: no paths, commands, words or names.")
-@click.option("--raw", is_flag=True, help="Show words of sessions as they are, with their secrets.")
-@click.option("--workers", default=0, help="Worker processes (0: one per core).")
+@click.option(
+    "--since",
+    default="",
+    metavar="DATE|30d",
+    callback=lambda ctx, param, value: _seconds(value),
+    help="Leave out what is older: a date, or 30d, 6w, 3m, 1y.",
+)
+@grouped("options", stage.Options)
 @format_option
-def report(
-    sources: tuple[str, ...], path: str, open_page: bool, since: str, share: bool, raw: bool, workers: int, out: Output
-) -> None:
+def report(sources: tuple[str, ...], path: str, open_page: bool, options: stage.Options, out: Output) -> None:
     """Write a page about the sessions in FOLDER, or in the folders of all harnesses on this machine.
 
     The page shows whose fault failed calls were, what they cost, lines to copy into AGENTS.md, and what changed since
     the report before. Nothing leaves this machine, and no model is called.
     """
-    if raw and share:
+    if options.raw and options.share:
         raise exits.UsageError("--raw shows words and --share shows none: choose one of them.")
     home = Path.home()
     writable(path)  # before a minute of reading
-    options = stage.Options(
-        since=_seconds(since),
-        raw=raw,
-        share=share,
-        workers=workers,
+    options = dataclasses.replace(
+        options,
         publisher=this_publisher(os.environ, home),
         exact=tuple(environment_secrets(os.environ)),
         memory=Path(os.environ.get("COMPOSER_HUB_STATE") or home / ".local" / "state" / "composer_hub"),
@@ -72,10 +73,10 @@ def report(
     else:
         out.text(made.summary(width=shutil.get_terminal_size((80, 24)).columns))
         out.text(f"\nPage: {page}")
-        if not share:
+        if not options.share:
             out.note(
                 "It quotes your sessions. Secrets are "
-                + ("in it." if raw else "replaced, but read it before you share it, or use --share.")
+                + ("in it." if options.raw else "replaced, but read it before you share it, or use --share.")
             )
     if open_page and not webbrowser.open(page.absolute().as_uri()):
         out.note("No browser could be started. Open the page yourself.")

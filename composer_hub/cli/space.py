@@ -5,12 +5,13 @@ from __future__ import annotations
 import sys
 import webbrowser
 from collections.abc import Sequence
-from typing import Any
 
 import click
 
 from composer_hub import exits
+from composer_hub.cli.grouped import grouped
 from composer_hub.cli.main import format_option
+from composer_hub.cli.options import ref_argument
 from composer_hub.cli.paths import FILE
 from composer_hub.hub import HubDestination, check_repo, destination
 from composer_hub.hub.spaces import ReviewSettings, app_files, check_needed, existing, serving, write_space
@@ -24,40 +25,27 @@ def space() -> None:
     """Inspect and review published datasets in a Space."""
 
 
-def hub_option(command: Any) -> Any:
-    """Give a command `--to` without folders: an app reads datasets over the Hub's protocol."""
-    choice = click.Choice(["local", "hub"])
-    return click.option("--to", type=choice, default="local", show_default=True, help="Hub: embedded or real.")(command)
-
-
-def review_options(command: Any) -> Any:
-    """Give a command the options of a review."""
-    for option in (
-        click.option("--open-labels", is_flag=True, help="Name student and teachers before a reader decides."),
-        click.option("--guidelines", type=FILE, help="Markdown for reviewers. Default: the card's 'Guidelines'."),
-        click.option(
-            "--review-size", type=click.IntRange(1, 1000), default=60, show_default=True, help="Pairs of one review."
-        ),
-    ):
-        command = option(command)
-    return command
+hub_option = click.option("--to", type=click.Choice(["local", "hub"]), default="local", help="Hub: embedded or real.")
+"""Give a command `--to` without folders: an app reads datasets over the Hub's protocol."""
+review_options = grouped("review", ReviewSettings, guidelines={"type": FILE})
+"""Give a command the options of a review."""
 
 
 @space.command("open", short_help="Open datasets in a local Space.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @click.option("--with", "others", multiple=True, metavar="REPO@REV", help=_WITH_HELP)
-@click.option("--port", type=click.IntRange(0, 65535), default=0, show_default=True, help="Port; 0 takes a free one.")
+@click.option("--port", type=click.IntRange(0, 65535), default=0, help="Port; 0 takes a free one.")
 @click.option("--no-browser", is_flag=True, help="Print the URL and open nothing.")
 @review_options
 @hub_option
 @format_option
 def open_space(
-    ref: str, others: Sequence[str], port: int, no_browser: bool, to: str, out: Output, **review: Any
+    ref: str, others: Sequence[str], port: int, no_browser: bool, review: ReviewSettings, to: str, out: Output
 ) -> None:
     """Serve the Space on this machine and open it, until interrupted."""
     check_needed()
     names = existing(_destination(to), [ref, *others])
-    with serving(names, to, port, ReviewSettings(**review)) as (url, process):
+    with serving(names, to, port, review) as (url, process):
         out.record({"url": url, "datasets": names}, id_key="url")
         sys.stdout.flush()  # a script that reads the address must get it while the server runs
         out.note("Ctrl-C stops.")
@@ -69,7 +57,7 @@ def open_space(
 
 
 @space.command(short_help="Deploy the Space to the Hub.")
-@click.argument("ref", metavar="REPO@REV")
+@ref_argument
 @click.option("--with", "others", multiple=True, metavar="REPO@REV", help=_WITH_HELP)
 @click.option("--space", "name", metavar="OWNER/NAME", help="Space to write. Default: the dataset's name + -space.")
 @click.option("--org", metavar="NAME", help="Organization whose members alone may sign in.")
@@ -85,16 +73,16 @@ def deploy(
     org: str | None,
     public: bool,
     dry_run: bool,
+    review: ReviewSettings,
     to: str,
     out: Output,
-    **review: Any,
 ) -> None:
     """Write the Space to the Hub in one commit, with the datasets at pinned revisions."""
     where = _destination(to)
     pinned = existing(where, [ref, *others], pin=True)
     name = name or f"{pinned[0].split('@')[0]}-space"
     check_repo(name)
-    files = app_files(pinned, org, ReviewSettings(**review))
+    files = app_files(pinned, org, review)
     if dry_run:
         out.table([{"file": path, "bytes": len(content)} for path, content in files.items()], id_key="file")
         out.note(f"Would write {len(files)} files to the Space {name} for {', '.join(pinned)}.")

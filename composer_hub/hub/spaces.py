@@ -28,6 +28,7 @@ from composer_hub.hub.load import load
 from composer_hub.local_hub import children
 from composer_hub.local_hub.env import client_env
 from composer_hub.local_hub.server import embedded
+from composer_hub.options import option
 
 NEEDED = ("gradio", "duckdb", "rapidfuzz")
 START_SECONDS = 600.0  # an app whose process lives is slow on a busy machine, not broken
@@ -35,11 +36,12 @@ START_SECONDS = 600.0  # an app whose process lives is slow on a busy machine, n
 
 @dataclass(frozen=True)
 class ReviewSettings:
-    """How pairs are reviewed: `open_labels` names student and teachers before a reader decides."""
+    """How pairs are reviewed."""
 
-    open_labels: bool = False
-    review_size: int = 60  # pairs of one review
-    guidelines: Path | None = None  # Markdown for reviewers; None: a section of the card, or the Space's own words
+    open_labels: bool = option(False, "Name student and teachers before a reader decides.")
+    review_size: int = option(60, "Pairs of one review.", min=1, max=1000)
+    # Without either, the Space has its own words.
+    guidelines: Path | None = option(None, "Markdown for reviewers. Default: the card's 'Guidelines'.")
 
     def words(self, guidelines: str) -> dict[str, str]:
         """Return the settings as the app reads them, those that differ from its own."""

@@ -20,6 +20,7 @@ from composer_hub.hub import HubDestination, HubError
 from composer_hub.jobs.inputs import MOUNT, TrainingRequest, read_request
 from composer_hub.jobs.runs import RunSpec
 from composer_hub.money import NANO, MachinePrice, cap_of, show_usd, to_usd
+from composer_hub.options import option
 from composer_hub.train.checks import check_spelling
 
 # The header of `scripts/train.py` gives `hf jobs uv run` the same values.
@@ -37,15 +38,17 @@ class JobOptions:
 
     train: Sequence[str]  # the words of the training command
     secrets: Mapping[str, str] = field(repr=False)
-    run: str = ""
-    flavor: str = ""
-    timeout: str = DEFAULT_TIMEOUT  # of one job
-    max_usd: float | None = None
-    image: str = "python:3.12"
-    package: str = ""
-    code: Sequence[Path] = ()
-    accelerate: Sequence[str] = ()
-    usd_per_hour: float | None = None  # None: the Hub's price
+    run: str = option("", "Name of the run (default: that of the model repository).")
+    flavor: str = option("", f"Machine (default: {DEFAULT_FLAVOR}).")
+    timeout: str = option(DEFAULT_TIMEOUT, "Time limit of one job: 45m, 6h, 1d.")
+    max_usd: float | None = option(None, "Cap on the cost of all jobs of the run. Required.")
+    image: str = option("python:3.12", "Docker image with Python and pip.")
+    package: str = option("", "Wheel, checkout or requirement (default: this package).")
+    code: Sequence[Path] = option(
+        (), "Python module or package to send along, for environments and rewards.", flag="--with"
+    )
+    accelerate: Sequence[str] = ()  # options of accelerate launch
+    usd_per_hour: float | None = option(None, "Price of the machine (default: the Hub's).")
 
 
 @dataclass(frozen=True)

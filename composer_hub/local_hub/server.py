@@ -17,7 +17,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +44,20 @@ class Settings:
     """How to serve; the folder holds everything that lasts."""
 
     root: Path
-    host: str = "127.0.0.1"
-    port: int = 0
-    with_xet: bool = True
-    allow_local_jobs: bool = False
-    allowed_hosts: tuple[str, ...] = ()
-    inject: str = ""
-    seed: int = 0
+    host: str = field(default="127.0.0.1", metadata={"help": "Address to listen on."})
+    port: int = field(default=0, metadata={"help": "Port (0: a free one).", "min": 0, "max": 65535})
+    with_xet: bool = field(default=True, metadata={"help": "Offer Xet beside LFS.", "flag": "--xet/--no-xet"})
+    allow_local_jobs: bool = field(
+        default=False, metadata={"help": "Run jobs as processes of this machine, with your rights."}
+    )
+    allowed_hosts: tuple[str, ...] = field(
+        default=(),
+        metadata={"help": "Another Host header to accept; repeatable.", "flag": "--allow-host", "metavar": "NAME"},
+    )
+    inject: str = field(
+        default="", metadata={"help": "Faults for tests: 412,409:2,429,503:0.1,drop,lose.", "metavar": "FAULTS"}
+    )
+    seed: int = field(default=0, metadata={"help": "Seed of random faults."})
 
 
 @dataclass(frozen=True)

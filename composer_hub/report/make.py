@@ -16,6 +16,7 @@ from typing import Any
 from composer_hub import __version__, exits
 from composer_hub.harnesses import session_folders
 from composer_hub.named_files import refuse_odd
+from composer_hub.options import option
 from composer_hub.output import plural
 from composer_hub.records import stable_id
 from composer_hub.redact import NO_ONE, Publisher, Redactor
@@ -37,9 +38,9 @@ class ReportOptions:
     """How to make a report. The fields are the options of `composer-hub report`."""
 
     since: float = 0.0  # seconds since 1970: leave out what is older
-    raw: bool = False  # show the words of sessions as they are, with their secrets
-    share: bool = False  # counts only: no paths, commands, words or names
-    workers: int = 0  # worker processes; 0 = one per core
+    raw: bool = option(False, "Show words of sessions as they are, with their secrets.")
+    share: bool = option(False, "Counts only: no paths, commands, words or names.")
+    workers: int = option(0, "Worker processes (0: one per core).")
     publisher: Publisher = NO_ONE  # whose name, address and machine are replaced
     exact: tuple[str, ...] = field(default=(), repr=False)  # further values to replace
     zone: datetime.tzinfo | None = None  # of days and weeks; None = the machine's
@@ -154,8 +155,9 @@ def _refuse_nothing(collection: Collection, named: list[Path], options: ReportOp
         since = f" that changed since {_day(options)}" if options.since else ""
         raise exits.NothingToDo(f"There are no files{since} in {where}. Name a folder of sessions.")
     if options.since and collection.num_messages:
-        day = _day(options)
-        raise exits.NothingToDo(f"No message since {day} was found in {where}. Name an earlier day with --since.")
+        raise exits.NothingToDo(
+            f"No message since {_day(options)} was found in {where}. Name an earlier day with --since."
+        )
     why = "; ".join(str(problem) for problem in collection.report.problems[:3])
     raise exits.NothingToDo(
         f"No session with a step of a model was found in {where} ({plural(collection.num_files, 'file')} looked at). "
