@@ -32,7 +32,6 @@ from composer_hub.errors.vocabulary import KINDS
 from composer_hub.exits import UsageError
 from composer_hub.hints import writers as hints
 from composer_hub.hints.writers import (
-    LIVE_WRITERS,
     from_environment,
     from_hindsight,
     from_quoted,
@@ -452,6 +451,22 @@ def test_coverage_counts_sites_with_and_without_a_hint() -> None:
     assert counted["unhinted_by_kind"] == {"stale_read": 1}
 
 
+WRITTEN = {
+    "hindsight": PROVEN[0],
+    "quoted": ([("Foo", {"path": "a"}, "No such tool available: Foo. Available tools are: Read")], "Reminder: Available tools are: `Read`. Use one of these."),
+    "environment": ([shell("python -c 'names[1]'", "Exit code 1\nNameError: it is not defined")], "The environment answers:\nNameError: it is not defined"),
+    "user": ([REJECTED], "The user says: why not use enable?"),
+}  # fmt: skip
+
+
+def test_every_writer_has_a_session_for_which_it_writes_a_hint_under_its_name() -> None:
+    written = {}
+    for name, (made, _) in WRITTEN.items():
+        trace = write_hints(trace_of(*made), (hints.WRITERS[name],), outcome=True, user_feedback=True, environment=True)
+        written[name] = [(hint.writer, hint.text) for step in trace.steps for hint in step.hints][:1]
+    assert written == {name: [(name, WRITTEN[name][1])] for name in hints.WRITERS}, "Add a session to WRITTEN."
+
+
 # --------------------------------------------------------------------------------------------- controls, properties
 
 
@@ -494,8 +509,9 @@ def test_each_hint_answers_a_site_of_its_own_step(
 @STABLE
 @given(st.sampled_from(sorted(KINDS)), st.text(max_size=300))
 def test_no_message_breaks_a_writer(kind: str, message: str) -> None:
-    hint = write_hint(SiteContext(site(kind, message)), LIVE_WRITERS)
-    assert hint is None or len(hint.text) <= hints.MAX_HINT_CHARS
+    for writer in hints.WRITERS.values():
+        hint = write_hint(SiteContext(site(kind, message)), (writer,))
+        assert hint is None or len(hint.text) <= hints.MAX_HINT_CHARS
 
 
 def test_code_that_decides_hints_changes_with_a_look_at_the_version() -> None:
