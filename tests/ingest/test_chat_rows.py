@@ -64,7 +64,7 @@ def test_the_model_of_a_swe_gym_row_is_named_by_its_run(logs, read_file, tmp_pat
     path.write_text(json.dumps(row))
     (session,), _ = read_file(chat_rows, path)
     assert session.trace.model == "gpt-4o-2024-08-06"
-    assert [flag.exit_code for flag in session.flags.values()] == [0]
+    assert [flag.exit_code for flag in session.flags.values()] == [2]
 
 
 def test_messages_stored_as_json_text_are_read(logs, read_file, tmp_path):

@@ -35,7 +35,7 @@ TEXT_LOGS = [
     for name, harness in LOG_FILES.items()
     if harness not in ("inspect", "composer_hub") and not name.endswith("broken.jsonl")
 ]
-JSON_LOGS = [name for name in TEXT_LOGS if name.endswith(("json", "jsonl", "traj"))]
+JSON_LOGS = [name for name in TEXT_LOGS if not name.endswith(".md")]
 ANYTHING = st.recursive(
     st.none() | st.booleans() | st.integers(-3, 10**19) | st.floats() | st.text(max_size=6) | st.just("\ud800"),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
@@ -165,25 +165,29 @@ def test_a_broken_inspect_archive_is_survived(tmp_path, sound, seed):
     read_all("inspect", tmp_path / "a.eval", bytes(data[: chance.randint(1, len(data))]), sound)
 
 
-ONE_SESSION = [name for name in JSON_LOGS if LOG_FILES[name] not in ("chat_rows", "hermes", "hf_native", "swe_agent")]
+ROWS = {"chat_rows", "hermes", "hf_native"}  # a line is a session with its messages
+UNTYPED = {"swe_agent"}  # every entry of its trajectory is a turn, and none names a type
 STRANGER = {"type": "context-injection", "kind": "NewEvent", "role": "oracle", "source": "oracle",
             "info": {"role": "oracle"}, "message": {"content": "words that the model read"}}  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ONE_SESSION)
-def test_a_record_of_an_unknown_type_costs_the_prompts_below_it(logs, tmp_path, name):
-    text = (logs / name).read_text()
-    if name.endswith("jsonl"):
-        first, *rest = text.splitlines()
-        body = "\n".join([first, json.dumps(STRANGER), *rest])
-    else:
-        document = json.loads(text)
-        entries = next(found for found in lists_in(document) if len(found) > 2 and isinstance(found[0], dict))
-        entries.insert(1, STRANGER)
-        body = json.dumps(document)
+def with_strangers(name: str, text: str) -> str:
+    """Insert a record of an unknown type after the first record, in rows after the first message of each."""
+    lines = text.splitlines()
+    if name.endswith("jsonl") and LOG_FILES[name] not in ROWS:
+        return "\n".join([lines[0], json.dumps(STRANGER), *lines[1:]])
+    documents = [json.loads(line) for line in (lines if name.endswith("jsonl") else [text])]
+    for document in documents:
+        lists = (found for found in lists_in(document) if len(found) > 2 and isinstance(found[0], dict))
+        next(lists, []).insert(1, STRANGER)
+    return "\n".join(map(json.dumps, documents))
+
+
+@pytest.mark.parametrize("name", [name for name in JSON_LOGS if LOG_FILES[name] not in UNTYPED])
+def test_a_record_of_an_unknown_type_is_counted_and_costs_the_prompts_below_it(logs, tmp_path, name):
     path = tmp_path / name
     path.parent.mkdir(parents=True)
-    path.write_text(body)
+    path.write_text(with_strangers(name, (logs / name).read_text()))
     report = FileReport()
     sessions = list(source_named(LOG_FILES[name]).read(path, report))
     assert report.counts["unknown"]

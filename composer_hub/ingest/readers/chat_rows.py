@@ -69,11 +69,10 @@ def session_of(
     **facts: Any,
 ) -> Session | None:
     """Return the session of one row, with the columns of any dataset; `inexact` is the reason for all prompts."""
-    entries = [entry for entry in _messages(row) if _role(entry)]
     texts = {name: text_at(row, name) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in texts.items() if value}}
     report.take_unread()  # of a row before this one
-    return talk_of(entries, report, inexact).session(
+    return talk_of(_messages(row), report, inexact).session(
         source=source,
         session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
         name=texts["instance_id"] or texts["run_id"],
@@ -100,6 +99,8 @@ def talk_of(entries: list[dict[str, Any]], report: FileReport, inexact: str = ""
             talk.answer(message, _flag(message.content))
         elif message.role == "user" and by_text:
             talk.observe(message, _flag(message.content))
+        elif not message.role:
+            report.unknown(f"role {first_text(entry, 'role', 'from')}")
         else:
             talk.say(message)
     return talk
