@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import re
 import zipfile
 from pathlib import Path
 
@@ -12,11 +14,13 @@ import composer_hub
 from composer_hub.exits import UsageError
 from composer_hub.harnesses import HARNESSES, Harness, harness_named, keeps_cwd, session_folders
 from composer_hub.ingest.reasons import PREFIX_REASONS
+from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sources import HEAD_BYTES, SOURCES, sniff, source_named
 from composer_hub.records import step_rows
 from tests.plugins.sessions import LOG_FILES
 
 PACKAGE = Path(composer_hub.__file__).parent
+FOLDERS = {"logs", "samples", "tmp_path"}  # fixtures that hold small logs, real ones, and those that a test writes
 SAMPLES = {
     "aider/chat-history-a.md": "aider",
     "claude_code/cc-2.1-errors-mixed.jsonl": "claude_code",
@@ -107,9 +111,27 @@ def test_a_harness_has_a_reader_and_a_fixture(harness):
 
 
 @pytest.mark.parametrize("reader", sorted({harness.reader for harness in HARNESSES}))
-def test_a_reader_has_a_file_of_tests(reader):
-    files = [path.stem.split("_") for path in Path(__file__).parent.glob("test_*.py")]
-    assert any(reader.split("_")[0] in words for words in files), f"Add tests/ingest/test_{reader}.py."
+def test_a_reader_has_a_file_of_tests_that_reads_a_log(reader):
+    files = [path for path in Path(__file__).parent.glob("test_*.py") if path != Path(__file__)]
+    assert any(_reads_a_log_with(reader, path) for path in files), f"Add tests/ingest/test_{reader}.py."
+
+
+def _reads_a_log_with(reader: str, path: Path) -> bool:
+    nodes = [*ast.walk(ast.parse(path.read_text()))]
+    names = {alias.name for node in nodes if isinstance(node, ast.ImportFrom) for alias in node.names}
+    names |= {node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str)}
+    tests = [node for node in nodes if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    return reader in names and any(FOLDERS & {one.arg for one in test.args.args} for test in tests)
+
+
+@pytest.mark.parametrize(
+    "harness", [one for one in HARNESSES if re.search("(?i)(?:exit|return) code", one.gives)], ids=lambda one: one.name
+)
+def test_a_harness_that_gives_exit_codes_has_a_log_with_a_failed_command(harness, logs):
+    read = source_named(harness.name).read
+    files = [logs / name for name, owner in LOG_FILES.items() if owner == harness.name]
+    flags = [flag for file in files for session in read(file, FileReport()) for flag in session.flags.values()]
+    assert any(flag.exit_code for flag in flags)
 
 
 def test_every_reason_of_an_inexact_prompt_is_explained_and_used():
