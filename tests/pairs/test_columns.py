@@ -9,9 +9,10 @@ from typing import Any, get_args, get_type_hints
 import pytest
 
 from composer_hub.pairs import PairOptions, Policy, build_pairs, repairs
+from composer_hub.pairs.rows import pair_row
 from composer_hub.pairs.same_effect import JUDGED, subject_of
 from composer_hub.pairs.tables import pair_rows_table
-from composer_hub.pairs.verdicts import PairVerdict, apply_verdicts
+from composer_hub.pairs.verdicts import KIND, PairVerdict, apply_verdicts
 from composer_hub.records import Message, Pair, ToolCall
 from tests.hints.test_writers import PROVEN, trace_of
 
@@ -101,3 +102,20 @@ def test_a_verdict_resets_exactly_what_no_longer_holds(verdict: str) -> None:
     edited = (action(LONG),) if verdict == "edit" else ()
     ((other,), _) = apply_verdicts([pair], [PairVerdict(pair.pair_id, verdict, "ann", edited_chosen=edited)])
     assert {name for name in COLUMNS if getattr(other, name) != getattr(pair, name)} == RESET[verdict]
+
+
+@pytest.mark.parametrize("verdict", RESET)
+def test_a_verdict_makes_the_pair_that_would_be_built_of_its_action(
+    verdict: str, make_trace: Callable[..., Any]
+) -> None:
+    trace = make_trace(("Bash", {"command": "ls"}), ("Read", {"file_path": "/repo/never_seen.py"}))
+    step = trace.steps[1]
+    student, teacher, edited = trace.messages[step.action], action("b.py", "TodoWrite"), action(LONG)
+    pair = pair_row(trace, step, teacher, tools=({"x": 1},), options=PairOptions(), chosen_teacher="a", num_agree=2)
+    ((other,), _) = apply_verdicts([pair], [PairVerdict(pair.pair_id, verdict, "ann", edited_chosen=(edited,))])
+    chosen, by = (edited, "reviewer") if verdict == "edit" else (student, "student")
+    if verdict == "swap":
+        messages = (*trace.messages[: step.action], teacher, *trace.messages[step.action + 1 :])
+        trace = dataclasses.replace(trace, messages=messages)
+    fresh = pair_row(trace, step, chosen, tools=({"x": 1},), options=PairOptions(), chosen_teacher=by, kind=KIND)
+    assert other == fresh
