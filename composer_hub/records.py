@@ -193,7 +193,7 @@ class Trace:
     parent_trace_id: str = ""  # of a subagent's trace
     spawn_call_id: str = ""  # of the call that started the subagent
     license: str = ""  # of the session's text
-    provenance: JsonObject = field(default_factory=dict)  # file digest, harness version, reader version
+    provenance: JsonObject = field(default_factory=dict)  # file digest, harness version
     redaction: str = ""  # digest of the rule set that went over this trace; empty = never redacted
     counts: JsonObject = field(default_factory=dict)  # of steps, errors by kind and blame, and replaced values
 

@@ -152,6 +152,7 @@ def test_every_step_of_a_reader_is_sound_and_has_the_key_of_its_call(name, logs,
     for session in sessions:
         sound(session)
         assert all(row.step_id and row.trace_id and row.source for row in step_rows(session.trace))
+        assert "reader" not in session.trace.provenance  # `source` names it, and the package has one version
     assert all(key for session in sessions for key in session.keys) == (name not in WITHOUT_KEYS)
 
 

@@ -36,7 +36,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "claude_code"
-READER_VERSION = 1
 
 SYNTHETIC_MODEL = "<synthetic>"
 
@@ -354,7 +353,6 @@ class _File:
             "harness_version": self.seen.get("version", ""),
             "git_branch": self.seen.get("gitBranch", ""),
             "started_at": self.seen.get("timestamp", ""),
-            "reader": f"{NAME}/{READER_VERSION}",
         }
         return TraceFacts(
             NAME,

@@ -38,7 +38,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session, Usage
 
 NAME = "codex"
-READER_VERSION = 1
 
 RECORDS = {"session_meta", "response_item", "event_msg", "turn_context", "compacted", "world_state"}
 SILENT_RECORDS = {"turn_context", "world_state", "inter_agent_communication_metadata", "session_state",
@@ -374,7 +373,6 @@ class _Rollout:
                 "git_commit": text_at(git, "commit_hash"),
                 "started_at": text_at(self.meta, "timestamp"),
                 "forked_from": text_at(self.meta, "forked_from_id"),
-                "reader": f"{NAME}/{READER_VERSION}",
             },
         )
         return build_session(self.nodes, facts, self.report)

@@ -32,7 +32,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "copilot"
-READER_VERSION = 1
 
 SILENT = {
     "session.resume", "session.info", "session.warning", "session.error", "session.idle", "session.shutdown",
@@ -308,7 +307,6 @@ class _CopilotFile:
                     "harness_version": text_at(self.start, "copilotVersion"),
                     "git_branch": text_at(context, "branch"),
                     "started_at": self.started_at,
-                    "reader": f"{NAME}/{READER_VERSION}",
                 },
             )
             if session:

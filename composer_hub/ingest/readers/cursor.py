@@ -22,7 +22,6 @@ from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
 
 NAME = "cursor"
-READER_VERSION = 1
 DISPLAY = "display_log"
 
 _OTHERS = {"type", "uuid", "id", "timestamp", "parentId", "sessionId"}  # keys of other harnesses' lines
@@ -65,7 +64,6 @@ def _stored_session(stored: StoredChat, report: FileReport) -> Session | None:
         session_id=stored.session_id,
         cwd=stored.cwd,
         model=stored.model,
-        provenance={"reader": f"{NAME}/{READER_VERSION}"},
     )
 
 
@@ -146,5 +144,4 @@ class _CursorFile:
             parent_session_id=parent,
             model=text_at(self.meta, "model"),
             tools=tuple(self.tools),
-            provenance={"reader": f"{NAME}/{READER_VERSION}"},
         )

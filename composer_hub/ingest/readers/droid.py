@@ -32,7 +32,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "droid"
-READER_VERSION = 1
 REWOUND = "rewound"
 SILENT = {"todo_state"}
 SHELLS = {"Execute", "Shell"}
@@ -197,7 +196,6 @@ class _DroidFile:
             provenance={
                 "harness_version": self.facts.get("version", ""),
                 "started_at": self.facts.get("timestamp", ""),
-                "reader": f"{NAME}/{READER_VERSION}",
             },
         )
 

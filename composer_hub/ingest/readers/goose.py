@@ -32,7 +32,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "goose"
-READER_VERSION = 1
 COMPACTED = "compacted"
 _PARTS = {"toolRequest", "toolResponse", "frontendToolRequest", "toolConfirmationRequest"}
 _SILENT_PARTS = {"toolConfirmationRequest", "actionRequired", "systemNotification", "contextLengthExceeded"}
@@ -174,7 +173,7 @@ class _GooseChat:
             session_id=text_at(facts, "id"),
             cwd=text_at(facts, "working_dir"),
             model=first_text(model, "model_name", "model"),
-            provenance={"reader": f"{NAME}/{READER_VERSION}", "started_at": text_at(facts, "created_at")},
+            provenance={"started_at": text_at(facts, "created_at")},
         )
 
 

@@ -18,7 +18,6 @@ from composer_hub.records import Message
 from composer_hub.session import Session
 
 NAME = "grok"
-READER_VERSION = 1
 LINEAR = "linear_export"
 _TYPES = {"system", "user", "assistant", "reasoning", "tool_result", "backend_tool_call"}
 _OTHERS = {"uuid", "sessionId", "session_id", "timestamp", "message", "data", "payload", "part"}  # of other harnesses
@@ -67,7 +66,6 @@ def _session(talk: Conversation, path: Path) -> Session | None:
         cwd=text_at(info, "cwd"),
         model=text_at(summary, "current_model_id"),
         provenance={
-            "reader": f"{NAME}/{READER_VERSION}",
             "git_branch": text_at(summary, "head_branch"),
             "started_at": text_at(summary, "created_at"),
         },

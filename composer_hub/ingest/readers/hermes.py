@@ -30,7 +30,6 @@ from composer_hub.records import Message
 from composer_hub.session import ResultFlag, Session
 
 NAME = "hermes"
-READER_VERSION = 1
 COMPACTED, REWOUND, TRANSFORMED = "compacted", "rewound", "context_transform"
 _TOOLS_WITH_CODES = {"terminal", "execute_code", "process"}
 
@@ -82,7 +81,7 @@ def _session(row: dict[str, Any], report: FileReport) -> Session | None:
         cwd=text_at(row, "cwd"),
         model=text_at(row, "model"),
         tools=tuple(tool for tool in dicts(parsed(row.get("tools"))) if tool),
-        provenance={"reader": f"{NAME}/{READER_VERSION}", "git_branch": text_at(row, "git_branch")},
+        provenance={"git_branch": text_at(row, "git_branch")},
     )
 
 

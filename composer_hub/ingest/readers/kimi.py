@@ -33,7 +33,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session, Usage
 
 NAME = "kimi"
-READER_VERSION = 1
 COMPACTED, REWOUND, SHORTENED, HIDDEN = "compacted", "rewound", "microcompact", "display_log"
 
 # Records beside the context: screens, permissions, goals, counters, requests and the prompt before it is appended.
@@ -262,7 +261,7 @@ class _WireFile:
             cwd=self.cwd or text_at(state, "workDir"),
             model=self.model,
             tools=tuple(self.tools),
-            provenance={"reader": f"{NAME}/{READER_VERSION}", "started_at": text_at(state, "createdAt")},
+            provenance={"started_at": text_at(state, "createdAt")},
         )
 
 

@@ -24,7 +24,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "pi"
-READER_VERSION = 1
 
 ENTRIES = {
     "session", "message", "model_change", "thinking_level_change", "compaction", "branch_summary", "custom",
@@ -188,7 +187,6 @@ class _PiFile:
             "harness_version": str(self.header.get("version", 1)),
             "started_at": text_at(self.header, "timestamp"),
             "forked_from": Path(first_text(self.header, "parentSession", "branchedFrom")).stem,
-            "reader": f"{NAME}/{READER_VERSION}",
         }
         session_id = text_at(self.header, "id") or self.path.stem
         cwd = text_at(self.header, "cwd")

@@ -34,7 +34,6 @@ from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
 
 NAME = "qwen_code"
-READER_VERSION = 1
 
 SILENT_SUBTYPES = {
     "ui_telemetry", "attribution_snapshot", "at_command", "custom_title", "rewind", "session_notes", "parent_session",
@@ -190,7 +189,6 @@ class _QwenFile:
                 "harness_version": self.first.get("version", ""),
                 "git_branch": self.first.get("gitBranch", ""),
                 "started_at": self.first.get("timestamp", ""),
-                "reader": f"{NAME}/{READER_VERSION}",
             },
         )
 
