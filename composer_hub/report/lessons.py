@@ -178,7 +178,7 @@ def _disproved(key: _Key, folder: Path, first: float, worked: Mapping[str, float
     """Return whether what failed is on the disk now, or worked after it first failed."""
     kind, subject, name = key
     if kind == "path":
-        if folder.is_dir() and (folder / name).exists():
+        if (folder / name).exists():
             return True
         names: Iterable[str] = (one for one in worked if one == f"path {name}" or one.startswith(f"path {name}/"))
     elif kind in ("flag", "wrapper", "target"):

@@ -456,11 +456,11 @@ def check_options(
     args: ComposerConfig,
     *,
     has_pairs: bool,
+    own_pairs: int,
     has_tools: bool,
     has_traces: bool,
     has_terms: bool,
     sharding: str,
-    own_pairs: int = 0,
 ) -> None:
     """Refuse options that do not fit together or do not fit the other arguments."""
     if found := list(wrong_values(vars(args))):

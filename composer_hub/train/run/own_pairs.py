@@ -29,8 +29,7 @@ from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.tokens import reference_logps
 
 FILE = "own_pairs.jsonl"
-# Rollouts and retries of all ranks and seeds of a run draw different numbers.
-_SEED, _MAX_RANKS = 20_000, 4096
+_ROLLOUTS, _RETRIES = 20_000, 40_000  # added to the seed of the run, so that both draw different numbers
 
 
 def learn_from_retries(
@@ -108,9 +107,11 @@ def read_pairs(content: bytes) -> list[TokenPair]:
 
 def _kept(path: Path, record: RunRecord) -> list[TokenPair] | None:
     """Return the pairs of this run, None if it has made none; the file of another run has another digest."""
-    content = path.read_bytes() if path.is_file() else b""
+    if not path.is_file():
+        return None
+    content = path.read_bytes()
     is_own = hashlib.sha256(content).hexdigest() == record.values.get("own_pairs_digest")
-    return read_pairs(content) if is_own and path.is_file() else None
+    return read_pairs(content) if is_own else None
 
 
 def _length(pair: TokenPair) -> int:
@@ -128,7 +129,7 @@ def _some_tasks(trainer: RunTrainer, count: int) -> list[Mapping[str, Any]]:
 
 def _failed_turns(trainer: RunTrainer, rows: Sequence[Mapping[str, Any]]) -> Iterator[FailedTurn]:
     left = iter(rows)
-    for size in played(trainer, rows, 1, seed=_SEED + 2 * trainer.args.seed * _MAX_RANKS):
+    for size in played(trainer, rows, 1, seed=_ROLLOUTS + trainer.args.seed):
         for row, rollout in zip([next(left) for _ in range(size)], trainer._rollouts[:size], strict=True):
             for site in trainer.hinter.sites(rollout):
                 yield FailedTurn.of(row, rollout, site)
@@ -138,10 +139,9 @@ def _worked(trainer: RunTrainer, turns: Sequence[FailedTurn]) -> Iterator[TokenP
     """Try each turn once more with its hint, for one round of tools, and yield what worked over what failed."""
     retries = [Retry(turn.before, list(turn.site.hinted_ids), turn.site.prefix_ids) for turn in turns]
     rows, left, limit = [turn.row for turn in turns], iter(turns), trainer.max_tool_calling_iterations
-    seed = _SEED + (2 * trainer.args.seed + 1) * _MAX_RANKS
     trainer.max_tool_calling_iterations = 1
     try:
-        for size in played(trainer, rows, 1, retries, seed=seed):
+        for size in played(trainer, rows, 1, retries, seed=_RETRIES + trainer.args.seed):
             part = [next(left) for _ in range(size)]
             for turn, rollout, is_reached in zip(part, trainer._rollouts, trainer.retries_reached, strict=False):
                 better, failed = _better(turn, rollout), list(turn.site.action_ids)
