@@ -230,7 +230,7 @@ def _count_sessions(numbers: Numbers, sessions: Sequence[SessionFacts]) -> None:
             numbers.num_hinted += bool(step.num_hints)
             blames = [one.blame for one in step.failures]
             if blames:  # a step counts once for each blame
-                spent.update(dict.fromkeys(("any", *blames), weighted(step.usage)))  # type: ignore[arg-type]
+                spent.update(dict.fromkeys(("any", *blames), weighted(step.usage)))
             numbers.sites.extend(FailureSite(failure, session, place) for failure in step.failures)
             if "model" in blames:
                 failed_roots.add(session.root_id)
