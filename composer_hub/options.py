@@ -10,6 +10,6 @@ def option(default: Any, help: str, **words: Any) -> Any:
     """Return a dataclass field that a command line offers as an option.
 
     `flag` is its spelling if that is not the name of the field, `metavar` the word for its value in the help,
-    `choices` the values that it takes, and `min` and `max` are the ends of its range.
+    `choices` the values that it takes, and `min` and `max` are the ends of its range (without `min` if `min_open`).
     """
     return field(default=default, metadata={"help": help, **words})

@@ -140,12 +140,22 @@ def _option(option: click.Option) -> tuple[str, str, str]:
     if not option.is_flag and not option.count:
         names += f" {_cell(option.make_metavar(click.Context(click.Command('x')))).replace('[', '').replace(']', '')}"
     default = option.default
-    shown = (
+    if isinstance(option.show_default, str):
+        shown = option.show_default
+    elif option.secondary_opts and isinstance(default, bool):
+        shown = f"`{(option.opts if default else option.secondary_opts)[0]}`"
+    else:
+        shown = _shown(option)
+    return names, "required" if option.required else shown, option.help or ""
+
+
+def _shown(option: click.Option) -> str:
+    default = option.default
+    return (
         ""
         if option.is_flag or default is None or callable(default) or default in ((), "") or _is_unset(default)
         else f"`{default}`"
     )
-    return names, "required" if option.required else shown, option.help or ""
 
 
 def _is_unset(value: Any) -> bool:

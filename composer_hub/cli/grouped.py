@@ -45,6 +45,8 @@ def options_of(kind: type, **changes: Mapping[str, Any]) -> Callable[[Command], 
 
 def _option(field: dataclasses.Field[Any], hint: Any, changes: Mapping[str, Any]) -> Callable[[Command], Command]:
     words = {"default": field.default, "multiple": field.default == (), **field.metadata, **changes}
+    if words.get("required"):
+        del words["default"]  # even None would be a value
     kind = next((one for one in typing.get_args(hint) if one is not NoneType), hint)
     name = field.name.replace("_", "-")
     is_switch = kind is bool and field.default is not False

@@ -140,5 +140,5 @@ def publish_options(kind: str, *, repo_required: bool = True) -> Callable[..., A
             publication.check()
         return publication
 
-    changes = {"required": True, "default": None} if repo_required else {}
+    changes = {"required": True} if repo_required else {}
     return grouped("publication", Publication, make=make, repo=changes)

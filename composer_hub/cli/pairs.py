@@ -51,6 +51,9 @@ def _given(**values: Any) -> dict[str, Any]:
     return {name: value for name, value in values.items() if source(name) is not ParameterSource.DEFAULT}
 
 
+_OF_THE_RUN = {field.name: {"show_default": "that of the run"} for field in dataclasses.fields(Policy)}
+
+
 @pairs.command(short_help="Make pairs and publish them.")
 @click.argument("traces", metavar="REPO@REV")
 @click.option(
@@ -61,7 +64,7 @@ def _given(**values: Any) -> dict[str, Any]:
     help="Proof of a pair: votes of a replay run, or a failure that the student repaired itself.",
 )
 @click.option("--run", "folder", type=FOLDER, help="Folder of the replay run.")
-@grouped("policy_changes", Policy, make=_given)
+@grouped("policy_changes", Policy, make=_given, **_OF_THE_RUN)
 @grouped("options", PairOptions)
 @click.option("--tokenizer", metavar="MODEL", help="Model or folder whose tokenizer counts the tokens (an estimate).")
 @click.option("--license", "license_", default="other", help="License of the pair set.")

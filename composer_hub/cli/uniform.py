@@ -25,7 +25,7 @@ def uniform(command: click.Command) -> click.Command:
     """Apply the rules to a command and to those below it."""
     for param in command.params:
         kind = param.type
-        if isinstance(param, click.Option):
+        if isinstance(param, click.Option) and param.show_default is None:
             param.show_default = param.default != ""
         if isinstance(kind, click.FloatRange):
             param.type = Number(kind.min, kind.max, kind.min_open, kind.max_open, kind.clamp)

@@ -71,6 +71,13 @@ def test_every_command_has_help_that_fits_its_list(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ALL)
+def test_a_required_option_that_is_not_given_is_missing(name: str) -> None:
+    context = click.Context(ALL[name])
+    for param in ALL[name].params:
+        assert not param.required or param.value_is_missing(param.get_default(context)), param.name
+
+
+@pytest.mark.parametrize("name", ALL)
 def test_to_always_names_a_destination(name: str) -> None:
     for param in ALL[name].params:
         if "--to" in param.opts and not getattr(param, "hidden", False):
