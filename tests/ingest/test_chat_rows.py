@@ -169,3 +169,20 @@ def test_an_image_placeholder_makes_later_prompts_inexact(tmp_path, read_file):
     path.write_text(json.dumps({"messages": messages}))
     (session,), _ = read_file(chat_rows, path)
     assert [step.prefix_reason for step in session.trace.steps] == ["", "image_left_out"]
+
+
+def test_a_message_of_a_role_that_is_none_is_counted_without_the_speakers_name(tmp_path, read_file):
+    messages = [
+        {"from": "human", "value": "go"},
+        {"from": "gpt", "value": "run it"},
+        {"from": "human", "value": "x\n[Command finished with exit code 2]"},
+        {"from": "Alice Smith alice@corp.example", "value": "hm", "tool_calls": [{"function": {"name": "ls"}}]},
+        {"from": "gpt", "value": "done"},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"conversations": messages}))
+    (session,), report = read_file(chat_rows, path)
+    assert report.unknown_types == {"role of a message": 1}
+    first, last = session.trace.steps
+    assert session.flags[first.results[0]].exit_code == 2  # its calls are not those of a form with results
+    assert not last.prefix_exact

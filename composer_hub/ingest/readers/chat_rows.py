@@ -90,7 +90,7 @@ def talk_of(entries: list[dict[str, Any]], report: FileReport, inexact: str = ""
     """Read chat messages in order; without any call or tool message, the reply to a step is its observation."""
     talk = Conversation(report)
     talk.note(inexact)
-    by_text = not any(_role(entry) == "tool" or _calls(entry) for entry in entries)
+    by_text = not any(_role(entry) == "tool" or (_role(entry) and _calls(entry)) for entry in entries)
     for entry in entries:
         message = message_of(entry)
         if message.role == "assistant":
@@ -100,7 +100,7 @@ def talk_of(entries: list[dict[str, Any]], report: FileReport, inexact: str = ""
         elif message.role == "user" and by_text:
             talk.observe(message, _flag(message.content))
         elif not message.role:
-            report.unknown(f"role {first_text(entry, 'role', 'from')}")
+            report.unknown("role of a message")  # its name may be a person's, and kinds are published
         else:
             talk.say(message)
     return talk
