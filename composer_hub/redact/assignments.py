@@ -112,7 +112,7 @@ def _assigned(subject: Subject, start: int, stem: Stem) -> Span | None:
         return None
     if not value or is_vocabulary(value) or not is_secret(value[:MAX_JUDGED], strength, written):
         return None
-    if is_public(text[max(0, start - 24) : start], strength) or _is_of_shell(text, start, after, stem, value):
+    if is_public(text[max(0, start - 24) : start], strength) or _is_no_password(text, start, after, stem, value):
         return None
     at = match.start(group)
     return Span(at, at + len(value), "SECRET", f"named:{stem.word}")
@@ -127,7 +127,7 @@ def _may_name(text: str, start: int, after: int, stem: Stem) -> bool:
     return not in_prose and is_whole(text, start, stem) and not takes_back(text[after : after + 24])
 
 
-def _is_of_shell(text: str, start: int, after: int, stem: Stem, value: str) -> bool:
+def _is_no_password(text: str, start: int, after: int, stem: Stem, value: str) -> bool:
     """Return whether `pwd` is the working directory (`PWD=/srv/app`), or `pass` the result of a test."""
     if stem.trigger == "pwd":
         return bool(_FOLDER.match(value))

@@ -233,7 +233,7 @@ def _is_login_under(field: Field, key: str, value: str) -> bool:
 
 
 def _is_phone(field: Field, key: str, value: str) -> bool:
-    """Return whether a value is a phone number rather than a date or a number of films (`555-0142`)."""
+    """Return whether a value is a phone number rather than a date or a number from films (`555-0142`)."""
     return 7 <= _num_digits(value) <= 15 and not _NOT_PHONE.search(value) and len(set(value)) > 3
 
 

@@ -346,7 +346,7 @@ def looks_like_password(value: str) -> bool:
 
 
 def _is_joined(value: str) -> bool:
-    """Return whether signs join the parts of a name: `1.2-rc1`, `docs/Api2`, `Node-20-LTS-x64`."""
+    """Return whether signs join the parts of a name: `1.2-rc1`, `docs/api2`, `Node-20-LTS-x64`."""
     if _LOWER.fullmatch(value) and len(value) < 12 and not looks_random(value):
         return True
     if "/" in value and _PATH.fullmatch(value) and switches(value) < 0.35:

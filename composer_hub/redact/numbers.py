@@ -153,7 +153,7 @@ def _number(text: str, start: int, end: int) -> Iterator[Span]:
 
 
 def _kind_of(number: str, before: str, bare: bool) -> tuple[str, str]:
-    """Return the label and the rule of a number (`("PHONE", "phone_national")`), or nothing."""
+    """Return the label and the rule of a number (`("PHONE", "phone_national")`), or two empty texts."""
     num_digits = len(_digits(number))
     if not bare and _CARD.fullmatch(number) and (_luhn(number) or _CARD_WORD.search(before)):
         return "CARD", "card"
@@ -168,7 +168,7 @@ def _kind_of(number: str, before: str, bare: bool) -> tuple[str, str]:
 
 
 def _is_example(number: str) -> bool:
-    """Return whether a number is one of films, documentation or test cards."""
+    """Return whether a number comes from films, documentation or test cards."""
     return number in _EXAMPLE_NUMBERS or bool(_FICTION.search(number)) or _digits(number) in _TEST_CARDS
 
 
