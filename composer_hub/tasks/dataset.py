@@ -80,9 +80,7 @@ def draft(
     )
     lineage = Lineage(
         parents=(Parent(ORACLES, hidden.repo, hidden.revision, tag=hidden.tag),) if hidden and needed else (),
-        config={
-            key: value for key, value in dataclasses.asdict(made.options).items() if key not in ("workers", "venvs")
-        }
+        config={key: value for key, value in dataclasses.asdict(made.options).items() if key != "workers"}
         | {"generator_version": GENERATOR_VERSION},
         sources={row["package"]: {"version": row["version"], "bundle": row["digest"]} for row in bundles},
     )

@@ -456,7 +456,7 @@ def check_options(
     args: ComposerConfig,
     *,
     has_pairs: bool,
-    own_pairs: int,
+    own_pairs: int = 0,
     has_tools: bool,
     has_traces: bool,
     has_terms: bool,

@@ -460,11 +460,12 @@ WRITTEN = {
 
 
 def test_every_writer_has_a_session_for_which_it_writes_a_hint_under_its_name() -> None:
+    assert {*WRITTEN} == {*hints.WRITERS}, "Add a session to WRITTEN."
     written = {}
     for name, (made, _) in WRITTEN.items():
         trace = write_hints(trace_of(*made), (hints.WRITERS[name],), outcome=True, user_feedback=True, environment=True)
         written[name] = [(hint.writer, hint.text) for step in trace.steps for hint in step.hints][:1]
-    assert written == {name: [(name, WRITTEN[name][1])] for name in hints.WRITERS}, "Add a session to WRITTEN."
+    assert written == {name: [(name, WRITTEN[name][1])] for name in hints.WRITERS}
 
 
 # --------------------------------------------------------------------------------------------- controls, properties

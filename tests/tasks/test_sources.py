@@ -424,7 +424,10 @@ def test_a_package_that_pytest_itself_loads_is_refused_by_name(venv: Path, tmp_p
     assert (report.refused, "Leave out this package" in report.sentence) == ("installed_twice", True)
 
 
-def test_what_brings_a_copy_of_the_package_is_not_installed_for_its_tests(tmp_path: Path) -> None:
+def test_what_brings_a_copy_of_the_package_is_not_installed_for_its_tests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COMPOSER_VENVS", str(tmp_path / "venvs"))
     wheel = tmp_path / "bringer-1-py3-none-any.whl"
     with zipfile.ZipFile(wheel, "w") as file:
         file.writestr("tinytext/__init__.py", "")
@@ -435,7 +438,7 @@ def test_what_brings_a_copy_of_the_package_is_not_installed_for_its_tests(tmp_pa
     source = toy.write(tmp_path / "tinytext", **{"pyproject.toml": extra})
     package = open_package(str(source), tmp_path / "work")
     assert package.metadata.test_requirements == (f"bringer @ file://{wheel}",)
-    venv = package.language.environment(package, (), tmp_path / "venvs")
+    venv = package.language.environment(package, ())
     assert not (site_packages(venv) / "tinytext").exists()
 
 
