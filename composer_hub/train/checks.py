@@ -303,7 +303,18 @@ def problems(values: Mapping[str, Any], num_processes: int | None = None) -> Ite
     for option in ("tasks", "eval_tasks"):
         if str(name := values[option] or "").endswith(".jsonl") and not Path(name).is_file():
             yield f"There is no file of tasks {name}. Check the path, or name a version: owner/name@revision."
-    # An import that fails is reported before a model is fetched.
+    yield from _named_objects(values)
+    yield from apart.problems(values)
+    yield from (
+        f"{name} is {value}, which is not JSON."
+        for name, value in values.items()
+        if name != "bands" and isinstance(value, str) and value.startswith("{") and not _is_json(value)
+    )
+    yield from missing_packages(values)
+
+
+def _named_objects(values: Mapping[str, Any]) -> Iterator[str]:
+    """Yield a sentence for each import that fails, before a model is fetched."""
     yield from _refusal(check_environment, values["environment"], values["harbor_environment"])
     if (values["eval_tasks"] or "").startswith("harbor:"):
         yield from _refusal(check_environment, values["eval_tasks"], values["harbor_environment"])
@@ -315,13 +326,6 @@ def problems(values: Mapping[str, Any], num_processes: int | None = None) -> Ite
     if values["error_finder"]:
         yield from _refusal(load_function, values["error_finder"], "error finder")
     yield from _refusal(bands_of, values["bands"])
-    yield from apart.problems(values)
-    yield from (
-        f"{name} is {value}, which is not JSON."
-        for name, value in values.items()
-        if name != "bands" and isinstance(value, str) and value.startswith("{") and not _is_json(value)
-    )
-    yield from missing_packages(values)
 
 
 def load_function(name: str, noun: str) -> Callable[..., Any]:
