@@ -11,12 +11,12 @@ from typing import Any
 import click
 
 from composer_hub import exits
-from composer_hub.cli.durations import seconds_of
 from composer_hub.cli.grouped import grouped, stacked
 from composer_hub.cli.models import price_options
 from composer_hub.cli.options import from_option, renamed
 from composer_hub.cli.paths import FILE
 from composer_hub.hub import destination, load
+from composer_hub.options import parsed_seconds
 from composer_hub.pairs.policy import Policy
 from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.sources import PublishedTraces, TraceFile, TraceSource
@@ -97,7 +97,7 @@ def replay_options(command: Command) -> Command:
             "patience_s",
             default="10m",
             metavar="10m",
-            callback=lambda ctx, param, value: seconds_of(value, "--patience"),
+            callback=lambda ctx, param, value: parsed_seconds(value, "--patience"),
             help="Time to wait for a server that cannot be reached.",
         ),
     )(wrapped)

@@ -20,7 +20,7 @@ from composer_hub.hub import HubDestination, HubError
 from composer_hub.jobs.inputs import MOUNT, TrainingRequest, read_request
 from composer_hub.jobs.runs import RunSpec
 from composer_hub.money import NANO, MachinePrice, cap_of, show_usd, to_usd
-from composer_hub.options import option
+from composer_hub.options import option, parsed_seconds
 from composer_hub.train.checks import check_spelling
 
 # The header of `scripts/train.py` gives `hf jobs uv run` the same values.
@@ -129,11 +129,10 @@ def as_seen_by_job(where: HubDestination, secrets: Mapping[str, str]) -> HubDest
 
 
 def duration(text: str) -> int:
-    """Read `90`, `45m`, `6h` or `1d` as seconds."""
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", text.strip())
-    seconds = int(float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[match[2]]) if match else 0
+    """Return a time limit in whole seconds, at least one."""
+    seconds = int(parsed_seconds(text, "time limit"))
     if seconds < 1:
-        raise exits.UsageError(f"{text!r} is not a time limit: write seconds, or 45m, 6h, 1d.")
+        raise exits.UsageError(f"time limit {text}: a job needs at least a second.")
     return seconds
 
 

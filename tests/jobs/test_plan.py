@@ -65,7 +65,7 @@ def test_durations_are_read(text: str, seconds: int) -> None:
     assert duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "-5m", "6 h", "soon", "1w"])
+@pytest.mark.parametrize("text", ["", "0", "-5m", "6 h", "soon", "1w", "²", "5²s"])
 def test_other_texts_are_refused_as_durations(text: str) -> None:
     with pytest.raises(exits.UsageError, match="time limit"):
         duration(text)

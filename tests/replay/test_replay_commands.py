@@ -252,7 +252,7 @@ def test_a_time_is_read_with_its_unit(
     common = ["--traces-file", traces, "--teachers", server[1], "--max-usd", 1, "--max-tokens", 300]
     assert call("replay", "plan", *common, "--patience", "90s") == exits.DONE
     assert call("replay", "plan", *common, "--patience", "soon") == exits.USAGE
-    assert "--patience soon: write a time as 30s, 10m or 2h." in capsys.readouterr().err
+    assert "--patience soon: write a time as 30s, 10m, 2h or 1d." in capsys.readouterr().err
 
 
 DAMAGES = [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"null", b'"text"', "half", "text"]
