@@ -155,7 +155,7 @@ def test_a_plan_prints_the_cost_and_refuses_a_cap_below_ten_minutes(in_process: 
     [
         pytest.param(["launch", "--flavor", "h200", "--max-usd", "1", "--", "--repo", "me/x"], 2, "local", id="flavor"),
         pytest.param(["launch", "--max-usd", "1", "--secret", "NOPE", "--", "--repo", "me/x"], 2, "NOPE", id="secret"),
-        pytest.param(["launch", "--max-usd", "1", "--timeout", "soon", "--", "--repo", "me/x"], 2, "45m", id="timeout"),
+        pytest.param(["launch", "--max-usd", "1", "--timeout", "soon", "--", "--repo", "me/x"], 2, "10m", id="timeout"),
         pytest.param(["launch", "--max-usd", "1", "--", "--max_steps", "1"], 2, "--repo", id="no target"),
         pytest.param(["resume", "no-such-run"], 1, "no run 'no-such-run'", id="resume nothing"),
         pytest.param(["cancel", "no-such-run"], 1, "no run", id="cancel nothing"),
