@@ -183,7 +183,7 @@ def _printed(call: ToolCall, said: str, message: Message) -> Iterator[Join]:
         return
     if "?" in told:
         yield from _answered(told, content)
-    if promise_in(told)[0] == "password" and len(lines) == 1 and _is_chosen(lines[0]):
+    if len(lines) == 1 and _is_chosen(lines[0]) and promise_in(told)[0] == "password":
         yield Join(content, lines[0], "SECRET", "output:password")
     else:
         yield from (Join(content, value, "SECRET", f"output:{stem}") for value, stem in _named(lines, told, said))
@@ -205,6 +205,8 @@ def _printed_alone(lines: list[str], told: str) -> Iterator[str]:
 def _named(lines: list[str], told: str, said: str) -> Iterator[tuple[str, str]]:
     """Yield the secrets (with stems) that a command, or the message before it, names: `echo $API_TOKEN`."""
     values = _values_alone(lines)
+    if not values:
+        return
     strength, stem = promise_in(told)
     if not strength:
         strength, stem = promise_in(said[-200:])

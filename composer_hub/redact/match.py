@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import re
 import unicodedata
-from collections.abc import Callable, Iterator, Set
+from collections.abc import Callable, Iterable, Iterator, Set
 from typing import NamedTuple
 
 MIN_TOKEN = 16
@@ -74,6 +74,14 @@ def matches_at(
             after = match.end()
             if accept(match["v"][:MAX_JUDGED]):
                 yield Span(*match.span("v"), "SECRET", rule)
+
+
+def holds(text: str, words: Iterable[str]) -> bool:
+    """Return whether a text has one of some words; a loop, because every text is asked for many."""
+    for word in words:  # noqa: SIM110
+        if word in text:
+            return True
+    return False
 
 
 def line_before(text: str, at: int, reach: int = 60) -> str:

@@ -29,6 +29,7 @@ from composer_hub.redact.match import (
     MAX_JUDGED,
     Span,
     Subject,
+    holds,
     line_before,
     matches,
     matches_at,
@@ -171,10 +172,10 @@ def place_secrets(subject: Subject) -> Iterator[Span]:
         yield from _cookies(subject)
     if _may_be_a_router(text, lowered, triggers):
         yield from _of_routers(text, lowered)
-    for pattern, rule, accept in _IN_URLS:
+    for pattern, rule, accept in _IN_URLS if "://" in text else ():
         yield from matches_at(text, text, "://", pattern, rule, accept)
     for contents, pattern, rule, accept in _CONTENTS:
-        if any(content in text for content in contents):
+        if holds(text, contents):
             yield from matches(text, pattern, rule, accept)
     for noun, trigger in _COMMENTED.items():
         if trigger in triggers:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from composer_hub.records import Trace
 from composer_hub.redact.data import words
 from composer_hub.redact.fields import is_person_login, may_be_login
-from composer_hub.redact.match import line_before
+from composer_hub.redact.match import holds, line_before
 from composer_hub.redact.needles import Needles
 from composer_hub.redact.triggers import WordsWith
 
@@ -148,8 +148,8 @@ def people_among(users: Collection[str], trace: Trace, texts: Iterable[str]) -> 
 
 def _names(text: str) -> Iterator[str]:
     """Yield the user names in a text, also those that belong to no person."""
-    for signs, names_in in _WAYS:
-        if all(_holds(text, words) for words in signs):
+    for first, second, names_in in _WAYS:
+        if holds(text, first) and holds(text, second):
             yield from names_in(text)
 
 
@@ -201,10 +201,6 @@ def _mentioned(text: str) -> Iterator[str]:
             yield mention["v"]
 
 
-def _holds(text: str, words: Iterable[str]) -> bool:
-    return any(word in text for word in words)
-
-
 def _dotted(text: str) -> Iterator[str]:
     """Yield the logins of the form `anna.krause` in a path, or after a sign or word that announces them."""
     if not _WITH_DOTTED.of(text):
@@ -228,21 +224,22 @@ def _dotted_in(word: str) -> tuple[str, ...]:
 _WITH_DOTTED = WordsWith(_dotted_in, lambda text: {word for word in text.split() if "." in word})
 
 
-_WAYS: tuple[tuple[tuple[tuple[str, ...], ...], Callable[[str], Iterable[str]]], ...] = (
-    ((("~",),), _TILDE.findall),
-    (((".",),), _dotted),
+_ANY = ("",)
+_WAYS: tuple[tuple[tuple[str, ...], tuple[str, ...], Callable[[str], Iterable[str]]], ...] = (
+    (("~",), _ANY, _TILDE.findall),
+    ((".",), _ANY, _dotted),
     # The second question of each pair holds less often, but takes longer.
-    ((_PRINTING, _PRINTED), _PRINTED_USER.findall),
-    ((("\\",), ("user", "User")), _of_domains),
-    ((("rw", "r-x"), _MODES), _LISTED.findall),
-    ((_TERMINALS, _ON_TERMINAL), _LOGGED_IN.findall),
-    ((("ogged in as",),), _logged_in),
-    (((" @",),), _mentioned),
-    ((("@",), _REACHING), _REACHED.findall),
-    ((("@",), ("~", "]$", "]#")), _at_prompts),
-    ((("home", "Users"),), _of_homes),
+    (_PRINTING, _PRINTED, _PRINTED_USER.findall),
+    (("\\",), ("user", "User"), _of_domains),
+    (("rw", "r-x"), _MODES, _LISTED.findall),
+    (_TERMINALS, _ON_TERMINAL, _LOGGED_IN.findall),
+    (("ogged in as",), _ANY, _logged_in),
+    ((" @",), _ANY, _mentioned),
+    (("@",), _REACHING, _REACHED.findall),
+    (("@",), ("~", "]$", "]#"), _at_prompts),
+    (("home", "Users"), _ANY, _of_homes),
 )
-"""Words of which a text must contain one of each group before names are looked for, and what finds them."""
+"""Two groups of words, of each of which a text must contain one before names are looked for, and what finds them."""
 
 
 def _is_rooted(before: str) -> bool:
