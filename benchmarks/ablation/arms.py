@@ -90,7 +90,6 @@ ARMS = {
         Arm("sft_hinted", SFT, retries=True, after_hint=True),
         Arm("grpo_told", told=True),
         Arm("replay_failures", {"beta_replay": 0.2}, failures=True),
-        # The third round.
         Arm("own_pairs", SFT, retries=True, own_pairs=True),
     )
 }

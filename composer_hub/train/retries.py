@@ -182,10 +182,10 @@ def played(
     retries: Sequence[Retry] = (),
     *,
     seed: int = EVAL_SEED,
-) -> Iterator[int]:
+) -> Iterator[slice]:
     """Play each task some times without changing the run, from its retry if there are retries.
 
-    Yields the number of tasks in each batch, whose rollouts the trainer has until the next one. Every rank
+    Yields the places of the tasks of each batch, whose rollouts the trainer has until the next one. Every rank
     must call this.
     """
     usual = trainer.args.per_device_train_batch_size * trainer.args.steps_per_generation
@@ -196,28 +196,27 @@ def played(
     with isolated(trainer, num_samples):
         set_seed(seed + trainer.accelerator.process_index)
         for first in range(0, num_batches * at_once, at_once):
-            part = rows[first : first + at_once]
-            batch = [*part, *[spare] * (at_once - len(part))]
-            again = retries[first : first + at_once]
-            trainer.retries = [retry for retry in again for _ in range(num_samples)]
+            part = slice(first, first + at_once)
+            batch = [*rows[part], *[spare] * (at_once - len(rows[part]))]
+            trainer.retries = [retry for retry in retries[part] for _ in range(num_samples)]
             with torch.no_grad():
                 # TRL's own method: hints, exports and alarms are for training only.
                 GRPOTrainer._generate_and_score_completions(
                     trainer, [dict(row) for row in batch for _ in range(num_samples)]
                 )
             trainer.check_environments()
-            yield len(part)
+            yield part
 
 
 def _shares(trainer: Any, rows: Sequence[Mapping[str, Any]], retries: Sequence[Retry], num_samples: int) -> list[float]:
     """Return the share of each retry's samples that succeed; NaN if its state was not reached."""
     shares = []
-    for size in played(trainer, rows, num_samples, retries):
+    for part in played(trainer, rows, num_samples, retries):
         rewards = total_rewards(trainer._rewards_by_function, trainer.reward_weights, unscored=math.nan)
         mine = rewards.view(trainer.accelerator.num_processes, -1, num_samples)
         scores = mine[trainer.accelerator.process_index].tolist()
         are_reached = trainer.retries_reached
-        for number, samples in enumerate(scores[:size]):
+        for number, samples in enumerate(scores[: len(rows[part])]):
             same = all(are_reached[number * num_samples : (number + 1) * num_samples])
             successes = sum(reached(one, trainer.args.success_reward) for one in samples)
             shares.append(successes / num_samples if same else math.nan)

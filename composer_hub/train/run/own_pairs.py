@@ -128,9 +128,9 @@ def _some_tasks(trainer: RunTrainer, count: int) -> list[Mapping[str, Any]]:
 
 
 def _failed_turns(trainer: RunTrainer, rows: Sequence[Mapping[str, Any]]) -> Iterator[FailedTurn]:
-    left = iter(rows)
-    for size in played(trainer, rows, 1, seed=_ROLLOUTS + trainer.args.seed):
-        for row, rollout in zip([next(left) for _ in range(size)], trainer._rollouts[:size], strict=True):
+    for part in played(trainer, rows, 1, seed=_ROLLOUTS + trainer.args.seed):
+        batch = rows[part]
+        for row, rollout in zip(batch, trainer._rollouts[: len(batch)], strict=True):
             for site in trainer.hinter.sites(rollout):
                 yield FailedTurn.of(row, rollout, site)
 
@@ -138,12 +138,12 @@ def _failed_turns(trainer: RunTrainer, rows: Sequence[Mapping[str, Any]]) -> Ite
 def _worked(trainer: RunTrainer, turns: Sequence[FailedTurn]) -> Iterator[TokenPair]:
     """Try each turn once more with its hint, for one round of tools, and yield what worked over what failed."""
     retries = [Retry(turn.before, list(turn.site.hinted_ids), turn.site.prefix_ids) for turn in turns]
-    rows, left, limit = [turn.row for turn in turns], iter(turns), trainer.max_tool_calling_iterations
+    rows, limit = [turn.row for turn in turns], trainer.max_tool_calling_iterations
     trainer.max_tool_calling_iterations = 1
     try:
-        for size in played(trainer, rows, 1, retries, seed=_RETRIES + trainer.args.seed):
-            part = [next(left) for _ in range(size)]
-            for turn, rollout, is_reached in zip(part, trainer._rollouts, trainer.retries_reached, strict=False):
+        for part in played(trainer, rows, 1, retries, seed=_RETRIES + trainer.args.seed):
+            tried = zip(turns[part], trainer._rollouts, trainer.retries_reached, strict=False)
+            for turn, rollout, is_reached in tried:
                 better, failed = _better(turn, rollout), list(turn.site.action_ids)
                 if is_reached and better:
                     yield TokenPair(list(turn.site.prefix_ids), better, failed, 0.0, 0.0)
