@@ -43,7 +43,7 @@ def jobs() -> None:
 def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
     """Print the cost of a run and start nothing: composer-hub jobs plan --max-usd 20 -- --config my.yaml …"""
     launcher = _launcher(out, to, namespace)
-    out.record(stage.make_plan(launcher.where, launcher.namespace, _request(to, options)).row(), id_key="run")
+    out.record(stage.make_plan(launcher.where, launcher.namespace, _request(to, options)).as_row(), id_key="run")
     out.note("Nothing was started. `composer-hub jobs launch` with the same words starts it.")
 
 
@@ -54,7 +54,7 @@ def plan(out: Output, to: str, namespace: str, **options: Any) -> None:
 def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -> None:
     """Start a run and follow it, job after job, until it is done or its money is used up."""
     launcher = _launcher(out, to, namespace)
-    out.record(stage.launch(launcher, _request(to, options), detach=detach).row(), id_key="run")
+    out.record(stage.launch(launcher, _request(to, options), detach=detach).as_row(), id_key="run")
 
 
 @jobs.command(short_help="Continue a run.")
@@ -67,7 +67,7 @@ def launch(out: Output, to: str, namespace: str, detach: bool, **options: Any) -
 def resume(out: Output, run: str, to: str, namespace: str, timeout: str | None, **options: Any) -> None:
     """Follow the open job of a run, or start the next one from its last checkpoint."""
     launcher, timeout_s = _launcher(out, to, namespace), stage.duration(timeout) if timeout else None
-    found = stage.resume(launcher, run, lambda names: _secrets(to, names), timeout_s=timeout_s, **options).row()
+    found = stage.resume(launcher, run, lambda names: _secrets(to, names), timeout_s=timeout_s, **options).as_row()
     out.record(found, id_key="run")
 
 
@@ -79,10 +79,10 @@ def status(out: Output, run: str | None, to: str, namespace: str) -> None:
     """List the runs, or the jobs of one with their ends, steps and costs."""
     launcher = _launcher(out, to, namespace)
     if run:
-        out.table([job.row() for job in launcher.read(run).jobs], id_key="job_id", empty="No job was started yet.")
+        out.table([job.as_row() for job in launcher.read(run).jobs], id_key="job_id", empty="No job was started yet.")
         return
     runs = [launcher.read(name) for name in stage.run_names(launcher.where, launcher.namespace)]
-    out.table([one.row() for one in runs], id_key="run", empty="There are no runs yet: composer-hub jobs launch.")
+    out.table([one.as_row() for one in runs], id_key="run", empty="There are no runs yet: composer-hub jobs launch.")
 
 
 @jobs.command(short_help="Cancel the open job of a run.")
@@ -91,7 +91,7 @@ def status(out: Output, run: str | None, to: str, namespace: str) -> None:
 @format_option
 def cancel(out: Output, run: str, to: str, namespace: str) -> None:
     """Cancel the open job of a run. Its checkpoints stay, and resume continues from them."""
-    out.record(stage.cancel(_launcher(out, to, namespace), run).row(), id_key="run")
+    out.record(stage.cancel(_launcher(out, to, namespace), run).as_row(), id_key="run")
 
 
 def _launcher(out: Output, to: str, namespace: str) -> stage.Launcher:

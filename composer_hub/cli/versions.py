@@ -76,7 +76,7 @@ def diff(old: str, new: str, origin: str, out: Output) -> None:
 def lineage(ref: str, origin: str, out: Output) -> None:
     """Show everything that a version was made from."""
     links = list(versions.lineage(destination(origin), ref))
-    rows = [link.row() for link in links]
+    rows = [link.as_row() for link in links]
     if out.mode == "json":
         rows = [
             row | {"depth": link.depth, "step": link.role, "type": link.type}

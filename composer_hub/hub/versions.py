@@ -91,7 +91,7 @@ class Ancestor:
     made_by: str
     note: str = ""
 
-    def row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, Any]:
         """Return the link as the table that `composer-hub lineage` prints."""
         return {
             "step": "  " * self.depth + self.role,

@@ -59,7 +59,7 @@ class JobPlan:
     price: MachinePrice
     request: TrainingRequest
 
-    def row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, Any]:
         affordable = self.price.timeout_for(self.spec.cap)
         return {
             "run": self.spec.run,

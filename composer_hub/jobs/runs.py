@@ -81,7 +81,7 @@ class RunJob:
     step: int  # of the last complete checkpoint after it
     message: str
 
-    def row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, Any]:
         return {
             "job": self.number,
             "job_id": self.job_id,
@@ -124,7 +124,7 @@ class JobRun:
         in_flight = sum(job.cost for job in self.jobs if job.is_open)
         return Budget(self.spec.cap, sum(job.cost for job in self.jobs) - lost - in_flight, in_flight, lost)
 
-    def row(self) -> dict[str, Any]:
+    def as_row(self) -> dict[str, Any]:
         return {
             "run": self.spec.run,
             "state": self.state,

@@ -254,7 +254,7 @@ def test_without_enough_money_nothing_is_created(
 
 def test_a_plan_counts_hours_and_dollars_and_creates_nothing(where: HubDestination) -> None:
     options = request(usd_per_hour=2.4, timeout="6h", max_usd=48.0)
-    row = make_plan(where, "me", options).row()
+    row = make_plan(where, "me", options).as_row()
     assert (row["hours_per_job"], round(row["max_hours"])) == (6, 20)
     assert where.is_private(f"me/{name_of(options)}", "model") is None
 
