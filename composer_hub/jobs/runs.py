@@ -158,12 +158,12 @@ def end_of(job: JobInfo, timeout_s: int, own_code: int | None = None) -> tuple[s
         return DONE, exits.DONE
     if stage in ("CANCELED", "DELETED"):
         return CANCELED, own_code
-    near_limit = seconds_of(job, timeout_s) >= timeout_s - min(_SLACK_SECONDS, timeout_s // 10)
+    near_limit = billed_seconds(job, timeout_s) >= timeout_s - min(_SLACK_SECONDS, timeout_s // 10)
     timed_out = (near_limit or "timeout" in message or "timed out" in message) and own_code in _KILLED
     return (OUT_OF_TIME if own_code == exits.STOPPED or timed_out else FAILED), own_code
 
 
-def seconds_of(job: JobInfo, timeout_s: int) -> int:
+def billed_seconds(job: JobInfo, timeout_s: int) -> int:
     """Return the billed seconds of a job; if the Hub does not give its end, its time limit."""
     if job.durations is None:
         return timeout_s if job.started_at else 0
@@ -205,7 +205,7 @@ def _job(
         state = LOST if is_lost else "being submitted"
         return RunJob(number, "", state, not is_lost, own_code, 0, timeout_s, price, step, "")
     state, code = end_of(info, timeout_s, own_code) if is_over(info) else (_stage(info).lower(), own_code)
-    seconds, message = seconds_of(info, timeout_s), info.status.message or ""
+    seconds, message = billed_seconds(info, timeout_s), info.status.message or ""
     return RunJob(number, info.id, state, not is_over(info), code, seconds, timeout_s, price, step, message)
 
 

@@ -105,11 +105,11 @@ def facts_of(session: Session) -> SessionFacts:
         trace = write_hints(find_errors(session, calls), actions=calls)
     usages = session.usages or (NO_USAGE,) * len(trace.steps)
     keys = session.keys or ("",) * len(trace.steps)
-    at = seconds_of(str(trace.provenance.get("started_at") or ""))
+    at = unix_seconds(str(trace.provenance.get("started_at") or ""))
     steps: list[StepFacts] = []
     num_quoted = 0
     for position, (key, usage) in enumerate(zip(keys, usages, strict=True)):
-        at = seconds_of(usage.at) or at
+        at = unix_seconds(usage.at) or at
         steps.append(_step(trace, position, key, usage, at, calls, tell=num_quoted < MAX_QUOTED))
         num_quoted += len(steps[-1].failures)
     causes = Causes(trace, calls, [step.at for step in steps], keys)
@@ -122,7 +122,7 @@ def facts_of(session: Session) -> SessionFacts:
         tuple(steps),
         tuple(
             StepFacts(
-                one.key, seconds_of(one.usage.at), one.model, dataclasses.replace(one.usage, at=""), (), (), False, 0
+                one.key, unix_seconds(one.usage.at), one.model, dataclasses.replace(one.usage, at=""), (), (), False, 0
             )
             for one in session.thoughts
         ),
@@ -249,7 +249,7 @@ def purpose_of(action: Action) -> str:
     return f"{action.call.name} {name}".strip()
 
 
-def seconds_of(text: str) -> float:
+def unix_seconds(text: str) -> float:
     """Return a time as seconds since 1970, 0 if it is not one."""
     if text.isdigit():
         number = float(text)

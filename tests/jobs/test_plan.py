@@ -12,7 +12,7 @@ from composer_hub.hub import HubError, HubRefused
 from composer_hub.jobs import Launcher, RunSpec, duration
 from composer_hub.jobs.launch import follow, submit
 from composer_hub.jobs.plan import find_price
-from composer_hub.jobs.runs import CANCELED, DONE, FAILED, OUT_OF_TIME, end_of, seconds_of
+from composer_hub.jobs.runs import CANCELED, DONE, FAILED, OUT_OF_TIME, billed_seconds, end_of
 from composer_hub.money import MachinePrice
 from tests.jobs.answers import answering, job_answer
 
@@ -131,9 +131,9 @@ def test_the_end_of_a_job_follows_from_stage_message_code_and_time(
 ) -> None:
     info = JobInfo(**job_answer(stage, message, durations={"runningSecs": running}))
     assert end_of(info, 100, own_code) == (how, code)
-    assert seconds_of(info, 100) == (0 if running is None else running + 1)
+    assert billed_seconds(info, 100) == (0 if running is None else running + 1)
 
 
 def test_without_durations_a_started_job_counts_with_its_time_limit() -> None:
-    assert seconds_of(JobInfo(**job_answer("ERROR", startedAt="2026-01-01T00:00:00.000Z")), 3600) == 3600
-    assert seconds_of(JobInfo(**job_answer("ERROR")), 3600) == 0
+    assert billed_seconds(JobInfo(**job_answer("ERROR", startedAt="2026-01-01T00:00:00.000Z")), 3600) == 3600
+    assert billed_seconds(JobInfo(**job_answer("ERROR")), 3600) == 0
