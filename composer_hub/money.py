@@ -29,10 +29,8 @@ def from_usd(dollars: Any) -> int | None:
     if dollars is None or isinstance(dollars, bool):
         return None
     try:
-        amount = Decimal(str(dollars)) * NANO
-        if not amount.is_finite() or amount < 0 or amount > _MAX_AMOUNT:
-            return None
-        return int(amount.to_integral_value(ROUND_CEILING))
+        amount = Decimal(str(dollars)) * NANO  # NaN cannot be compared, which is an InvalidOperation
+        return int(amount.to_integral_value(ROUND_CEILING)) if 0 <= amount <= _MAX_AMOUNT else None
     except (InvalidOperation, ValueError):
         return None
 
@@ -113,19 +111,20 @@ class TokenPrice:
     stamp: str = ""  # source, day and digest
     caches: bool = False  # the route lists a price for cached tokens
 
-    def rates_for(self, prompt_tokens: int) -> TokenRates:
-        """Return the rates for a prompt of this size."""
-        fitting = [rates for start, rates in self.tiers if prompt_tokens >= start]
-        return fitting[-1] if fitting else self.rates
+    def rates_up_to(self, prompt_tokens: int) -> list[TokenRates]:
+        """Return the rates of every tier that begins at or below this prompt size; the last one is the prompt's."""
+        return [self.rates, *(rates for start, rates in self.tiers if prompt_tokens >= start)]
 
     def worst_case(self, prompt_tokens: int, output_tokens: int) -> int:
         """Return an upper bound of a call's cost: nothing cached, all written, the highest price tier."""
-        rates = [self.rates, *(rates for start, rates in self.tiers if prompt_tokens >= start)]
-        return max(_nano(prompt_tokens * r.worst_input + output_tokens * r.output + r.request) for r in rates)
+        return max(
+            _nano(prompt_tokens * rates.worst_input + output_tokens * rates.output + rates.request)
+            for rates in self.rates_up_to(prompt_tokens)
+        )
 
     def cost(self, prompt_tokens: int, output_tokens: int, *, cached: int = 0, written: int = 0) -> int:
         """Return the cost of counted tokens; cached and written tokens are part of the prompt's."""
-        rates = self.rates_for(prompt_tokens)
+        rates = self.rates_up_to(prompt_tokens)[-1]
         cached = min(cached, prompt_tokens)
         written = min(written, prompt_tokens - cached)
         plain = prompt_tokens - cached - written

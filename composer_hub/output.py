@@ -233,7 +233,7 @@ def _listed(names: Sequence[str], line: Sequence[str], room: int) -> str:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    if len(text) <= width:
-        return [text.replace(TIED, " ")]
-    lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
+    lines = [text]
+    if len(text) > width:
+        lines = textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False) or [""]
     return [line.replace(TIED, " ") for line in lines]

@@ -393,11 +393,9 @@ def stable_share(text: str) -> float:
 
 
 def _as_json(value: Any) -> Any:
-    if isinstance(value, Message):
-        return value.to_chat()
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return to_row(value)
-    raise TypeError(f"{type(value).__name__} has no JSON form")
+    if (plain := _plain(value)) is value:
+        raise TypeError(f"{type(value).__name__} has no JSON form")
+    return plain
 
 
 def clean(value: Any) -> Any:

@@ -30,8 +30,8 @@ def test_openrouter_entries_are_read_with_cache_prices_tiers_and_reasoning() -> 
     assert price is not None
     rates = price.rates
     assert (rates.input, rates.cached, rates.write, rates.output) == (4 * 10**6, 4 * 10**5, 5 * 10**6, 30 * 10**6)
-    assert price.rates_for(271_999).input == 4 * 10**6
-    assert price.rates_for(272_000).input == 8 * 10**6
+    assert price.rates_up_to(271_999)[-1].input == 4 * 10**6
+    assert price.rates_up_to(272_000)[-1].input == 8 * 10**6
     assert price.cost(0, 0) == 10_000_000  # the fee of the call itself
 
 
