@@ -1,4 +1,4 @@
-"""Open files that a user names, and read text in the encodings that editors and shells write.
+"""Open files that a user names, read text in the encodings that editors and shells write, and write files whole.
 
 Unless the shell opened them, pipes and devices are refused: reading them may never end. Windows PowerShell's
 `>` writes UTF-16.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import codecs
 import os
+import secrets
 import stat
 from pathlib import Path
 
@@ -52,3 +53,20 @@ def text_of(path: Path, errors: str = "strict") -> str:
         return data.decode(encoding_of(data), errors)
     except UnicodeDecodeError as error:
         raise exits.UsageError(f"{path} is not text ({error}). Save it as UTF-8.") from error
+
+
+def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
+    """Write a file that other processes see complete or not at all, also after a crash; `private` is its owner's only.
+
+    Of several writers at once, the last one's content stays. A file that cannot be written leaves the old one.
+    """
+    # A file beside it can take its name. The name is cut, so that the longest one still has room for the mark.
+    draft = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}")
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())  # otherwise a power cut may leave the new name with an empty file
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Files that a user names: text in every encoding that editors and shells write, and nothing that hangs."""
+"""Files that a user names: text in every encoding that editors and shells write, nothing that hangs, whole writes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import codecs
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.ingest import read_denied
 from composer_hub.jobs.inputs import _config
-from composer_hub.named_files import encoding_of, problem_of, text_of
+from composer_hub.named_files import encoding_of, problem_of, text_of, write_whole
 from composer_hub.pairs import read_verdicts
 from composer_hub.redact import dotenv_secrets
 from composer_hub.replay.teachers import read_file
@@ -88,3 +89,51 @@ def test_a_pipe_that_the_shell_opened_is_read(tmp_path: Path) -> None:
 def test_files_folders_and_nothing_are_no_problem(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     assert [problem_of(path) for path in (tmp_path, tmp_path / "file", tmp_path / "missing")] == ["", "", ""]
+
+
+@pytest.mark.parametrize("name", ["page.html", "é" * 127, "n" * 255], ids=["short", "é", "longest"])
+def test_a_file_is_written_over_the_old_one_with_nothing_beside_it(name: str, tmp_path: Path) -> None:
+    for content in (b"old and long", b"new"):
+        write_whole(tmp_path / name, content)
+        assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == {name: content}
+
+
+def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path) -> None:
+    write_whole(tmp_path / "file", b"old")
+    with pytest.raises(TypeError):
+        write_whole(tmp_path / "file", "text")  # type: ignore[arg-type]  # breaks off after the file was made
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(IsADirectoryError):
+        write_whole(tmp_path / "folder", b"new")  # breaks off at the rename
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "folder"]
+    assert (tmp_path / "file").read_bytes() == b"old"
+
+
+def test_a_private_file_is_its_owners_from_the_first_byte_and_another_follows_the_umask(tmp_path: Path) -> None:
+    for private, mode in ((False, 0o640), (True, 0o600)):
+        (tmp_path / "file").touch()
+        (tmp_path / "file").chmod(0o666)
+        before = os.umask(0o027)
+        try:
+            write_whole(tmp_path / "file", b"new", private=private)
+        finally:
+            os.umask(before)
+        assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+
+
+def test_readers_beside_several_writers_see_one_whole_content(tmp_path: Path) -> None:
+    contents = [bytes([number]) * 100_000 for number in range(3)]
+    path = tmp_path / "file"
+    write_whole(path, contents[0])
+
+    def write(content: bytes) -> None:
+        for _ in range(20):
+            write_whole(path, content)
+
+    writers = [threading.Thread(target=write, args=(content,)) for content in contents]
+    for writer in writers:
+        writer.start()
+    while any(writer.is_alive() for writer in writers):
+        assert path.read_bytes() in contents
+    assert path.read_bytes() in contents
+    assert list(tmp_path.iterdir()) == [path]

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hashlib
 import os
-import tempfile
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -19,6 +18,7 @@ from composer_hub import exits
 from composer_hub.environments.node import manifest_of, modules_for
 from composer_hub.environments.trees import Files, bundle_files, edited
 from composer_hub.environments.venvs import venv_for
+from composer_hub.named_files import write_whole
 from composer_hub.output import plural
 from composer_hub.records import Task
 
@@ -174,7 +174,5 @@ def _kept(cache: Path, digest: str, data: bytes) -> Path:
     cache.mkdir(parents=True, exist_ok=True)
     path = cache / f"{hashlib.sha256(digest.encode() + data).hexdigest()[:32]}.tar.gz"
     if not path.exists():
-        with tempfile.NamedTemporaryFile(dir=cache, delete=False) as file:
-            file.write(data)
-        os.replace(file.name, path)
+        write_whole(path, data, private=True)
     return path

@@ -11,12 +11,9 @@ hint and is counted. A trace that was never redacted is refused.
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
-import os
 import re
-import tempfile
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -26,6 +23,7 @@ from typing import Any
 from composer_hub import exits
 from composer_hub.errors.context import LaterCall, SiteContext
 from composer_hub.errors.excerpts import clipped, excerpt
+from composer_hub.named_files import write_whole
 from composer_hub.records import Hint, ToolCall, Trace, canonical_json, json_in, stable_id
 
 PROMPT = """\
@@ -190,15 +188,7 @@ class CachedModel:
         )
         try:
             self.cache.mkdir(parents=True, exist_ok=True)
-            descriptor, name = tempfile.mkstemp(dir=self.cache, prefix=f".{key}.", suffix=".tmp")
-            try:
-                with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-                    file.write(kept)
-                os.replace(name, self.cache / f"{key}.json")
-            except BaseException:
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(name)
-                raise
+            write_whole(self.cache / f"{key}.json", kept.encode(), private=True)
         except OSError:
             self.problems["cache not writable"] += 1
 

@@ -51,6 +51,7 @@ from composer_hub.ingest.raw import publish_raw
 from composer_hub.ingest.reading import Reading
 from composer_hub.ingest.report import FileReport
 from composer_hub.ingest.sharding import ShardedRun
+from composer_hub.named_files import write_whole
 from composer_hub.options import option
 from composer_hub.records import Trace, stable_id, to_row
 from composer_hub.redact import (
@@ -508,12 +509,10 @@ class Ingested:
 
     def _remember(self, revision: str) -> None:
         self._memory.mkdir(parents=True, exist_ok=True)
-        fresh = self._memory / f"files.json.{os.getpid()}"
         memory = {
             "layout": _LAYOUT,
             "revision": revision,
             "denied": sorted(self.options.denied),
             "files": self._manifest,
         }
-        fresh.write_text(json.dumps(memory), encoding="utf-8")
-        fresh.replace(self._memory / "files.json")
+        write_whole(self._memory / "files.json", json.dumps(memory).encode())

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.actions.forms import LEVELS, NormalForm, close, groups, part_of, same, same_aim
+from composer_hub.named_files import write_whole
 from composer_hub.options import option
 from composer_hub.records import JsonObject, from_row, misfits
 
@@ -142,7 +143,7 @@ class Poll:
     def write(self, folder: Path) -> None:
         """Record the poll in the folder of its run."""
         text = json.dumps(dataclasses.asdict(self), indent=1)
-        (folder / POLL_FILE).write_text(f"{text}\n", encoding="utf-8")
+        write_whole(folder / POLL_FILE, f"{text}\n".encode())
 
     @classmethod
     def read(cls, folder: Path) -> Poll:

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -15,7 +14,7 @@ from typing import Any
 
 from composer_hub import __version__, exits
 from composer_hub.harnesses import session_folders
-from composer_hub.named_files import refuse_odd
+from composer_hub.named_files import refuse_odd, write_whole
 from composer_hub.options import option
 from composer_hub.output import plural
 from composer_hub.records import stable_id
@@ -85,15 +84,7 @@ class Made:
         """
         target = writable(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        # mkstemp makes the file readable by its owner only.
-        handle, scratch = tempfile.mkstemp(prefix=f".{target.name}.", dir=target.parent)
-        try:
-            with os.fdopen(handle, "w", encoding="utf-8", errors="replace") as file:
-                file.write(self.page())
-            os.replace(scratch, target)
-        except BaseException:
-            Path(scratch).unlink(missing_ok=True)
-            raise
+        write_whole(target, self.page().encode(errors="replace"), private=True)
         if self.memory:
             with contextlib.suppress(OSError):  # a page without a memory is still a page
                 save(self.memory, self.snapshots, snapshot_of(self.numbers, self.now))

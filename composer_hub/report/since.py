@@ -6,12 +6,11 @@ A file keeps counts per week and digests of the lines to copy, of a few reports.
 from __future__ import annotations
 
 import json
-import os
-import tempfile
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+from composer_hub.named_files import write_whole
 from composer_hub.records import stable_id
 from composer_hub.report.lessons import Lesson
 from composer_hub.report.numbers import Numbers, ReportNews, WeekChange
@@ -81,11 +80,4 @@ def save(path: Path, snapshots: Sequence[Snapshot], new: Snapshot) -> None:
     """Add a report to a file that its owner alone can read; an interrupted run leaves the file as it was."""
     kept = [one for one in snapshots if one.at <= new.at - MIN_AGE][1 - MAX_SNAPSHOTS :]
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(prefix=".report.", dir=path.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            json.dump([asdict(one) for one in (*kept, new)], file)
-        os.replace(scratch, path)
-    except BaseException:
-        Path(scratch).unlink(missing_ok=True)
-        raise
+    write_whole(path, json.dumps([asdict(one) for one in (*kept, new)]).encode(), private=True)

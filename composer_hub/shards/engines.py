@@ -24,7 +24,8 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub import exits, extras
-from composer_hub.shards.plan import ShardError, Staging, write_whole
+from composer_hub.named_files import write_whole
+from composer_hub.shards.plan import ShardError, Staging
 from composer_hub.shards.run import Executor, attempt, repeated
 from composer_hub.shards.workers import Died, in_workers
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from composer_hub import __version__, exits
+from composer_hub.named_files import write_whole
 from composer_hub.records import canonical_json, stable_id
 
 MANIFEST = "manifest.json"
@@ -322,13 +323,6 @@ def _plan_text(plan: Plan) -> bytes:
 
 def _json(value: Any) -> bytes:
     return json.dumps(value, indent=1, ensure_ascii=False).encode("utf-8", "surrogatepass")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """Write a file by one rename."""
-    draft = path.with_name(f".{path.name}.{secrets.token_hex(4)}")
-    draft.write_bytes(content)
-    draft.replace(path)
 
 
 def file_digest(path: Path, start: int = 0, stop: int | None = None) -> str:

@@ -15,6 +15,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from composer_hub import exits
+from composer_hub.named_files import write_whole
 
 COMPLETE = "COMPLETE.json"
 _MODEL = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
@@ -52,9 +53,7 @@ def _is_disk_full(error: Exception) -> bool:
 
 def mark_complete(folder: Path, facts: dict[str, Any]) -> None:
     """Record that a checkpoint is completely on disk."""
-    fresh = folder / f".{COMPLETE}"
-    fresh.write_text(json.dumps(facts, indent=2, sort_keys=True))
-    fresh.rename(folder / COMPLETE)
+    write_whole(folder / COMPLETE, json.dumps(facts, indent=2, sort_keys=True).encode())
 
 
 def step_of(checkpoint: Path | None) -> int:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from composer_hub.hub import Destination, Published, destination, publish_model
+from composer_hub.named_files import write_whole
 from composer_hub.train.evals import EVAL_SEED, PassRate, attempts, never, pass_rate
 from composer_hub.train.run.inputs import Inputs, eval_rows, input_names, resolve
 from composer_hub.train.run.options import TrainingOptions, settings_of
@@ -83,7 +84,7 @@ def save(evaluation: Evaluation, inputs: Inputs, where: Destination, *, public: 
         for name, content in files.items():
             path = inputs.model.folder / name
             path.parent.mkdir(exist_ok=True)
-            path.write_bytes(content)
+            write_whole(path, content)
         return inputs.model.folder
     tag = f"eval-{inputs.model.tag or inputs.model.revision[:12]}"
     title = f"pass@1 {evaluation.rate}"

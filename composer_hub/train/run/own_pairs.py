@@ -17,6 +17,7 @@ from typing import Any
 import orjson
 from accelerate.utils import broadcast_object_list, gather_object
 
+from composer_hub.named_files import write_whole
 from composer_hub.train.failure import TrainerError
 from composer_hub.train.hinting import check_places
 from composer_hub.train.pair_loader import PairLoader, TokenPair
@@ -94,9 +95,7 @@ def make_pairs(
 def write_pairs(path: Path, pairs: Sequence[TokenPair]) -> str:
     """Write pairs for a resumed run, all or none of them, and return the digest of the file."""
     content = b"".join(orjson.dumps(asdict(pair)) + b"\n" for pair in pairs)
-    fresh = path.with_name(f".{path.name}")
-    fresh.write_bytes(content)
-    fresh.replace(path)
+    write_whole(path, content)
     return hashlib.sha256(content).hexdigest()
 
 

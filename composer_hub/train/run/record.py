@@ -26,6 +26,7 @@ from transformers import TrainerCallback, TrainerState
 
 from composer_hub import __version__, exits
 from composer_hub.hub import Model
+from composer_hub.named_files import write_whole
 from composer_hub.records import stable_id
 from composer_hub.train.checkpoints import last_complete, torn
 from composer_hub.train.failure import TrainerError
@@ -55,9 +56,7 @@ class RunRecord:
 
     def write(self) -> None:
         self.path.parent.mkdir(parents=True, exist_ok=True)
-        fresh = self.path.with_name(f".{RECORD}")
-        fresh.write_text(json.dumps(self.values, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        fresh.replace(self.path)
+        write_whole(self.path, (json.dumps(self.values, indent=2, ensure_ascii=False) + "\n").encode())
 
     def to_publish(self) -> str:
         """Return the record without what only this machine may know."""
