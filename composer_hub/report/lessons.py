@@ -12,6 +12,7 @@ fact, so every filter here drops candidates, and none adds one:
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections import Counter, defaultdict
 from collections.abc import Container, Iterable, Mapping, Sequence
@@ -170,7 +171,7 @@ def _replacement(kind: str, name: str, folder: Path, proof: Sequence[_Proof], wo
     fix = _agreed([cause.fix for _, cause in proof])
     if kind == "program" and not fix and f"program {name}3" in worked:
         return f"{name}3"
-    is_gone = kind == "path" and folder.is_dir() and not (folder / fix).exists()
+    is_gone = kind == "path" and os.path.isdir(folder) and not os.path.exists(folder / fix)
     return "" if is_gone else fix
 
 
@@ -178,7 +179,7 @@ def _disproved(key: _Key, folder: Path, first: float, worked: Mapping[str, float
     """Return whether what failed is on the disk now, or worked after it first failed."""
     kind, subject, name = key
     if kind == "path":
-        if (folder / name).exists():
+        if os.path.exists(folder / name):  # Path.exists raises for a name that is too long
             return True
         names: Iterable[str] = (one for one in worked if one == f"path {name}" or one.startswith(f"path {name}/"))
     elif kind in ("flag", "wrapper", "target"):

@@ -189,6 +189,19 @@ def test_a_wrong_name_in_several_sessions_is_a_line_with_the_right_one(tmp_path:
     assert lines_of(tmp_path) == [line]
 
 
+@pytest.mark.parametrize(("folder", "wrong"), [
+    pytest.param("/usr", "config.yml".rjust(256, "n"), id="wrong name"),
+    pytest.param("/usr", "config.yml".rjust(280, "n"), id="longer wrong name"),
+    pytest.param(f"/{'n' * 256}", "config.yml", id="folder"),
+])  # fmt: skip
+def test_a_name_that_no_disk_can_hold_ends_no_report(folder: str, wrong: str, tmp_path: Path) -> None:
+    for day in (1, 2, 3):
+        log = Log(tmp_path / f"s{day}.jsonl", folder, day)
+        log.call("Read", MISSING, error=True, file_path=f"{folder}/{wrong}")
+        log.call("Read", "run:", file_path=f"{folder}/config.yaml").write()
+    assert numbers_of(tmp_path).num_calls == 6
+
+
 @pytest.mark.parametrize("worktree", ["/work/shop/.worktrees/a", "/work/shop/.claude/worktrees/b"])
 def test_a_worktree_is_the_project(worktree: str, tmp_path: Path) -> None:
     wrong_path(tmp_path / "s1.jsonl", 1).write()
