@@ -276,7 +276,7 @@ def run(arm: str, model: Path, material: Material, size: str, seed: int) -> dict
             network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32).eval()
         else:
             trainer = trained(ARMS[arm], model, material, SIZES[size], seed, Path(folder))
-            network = trainer._bare.eval()
+            network = trainer.bare_model.eval()
             log = [row for row in trainer.state.log_history if "loss" in row]
         learned = time.process_time() - seconds
         found = measured(network, material)

@@ -269,8 +269,8 @@ def replayed(
         for start in range(0, len(tasks), budget.rollouts_a_step):
             part = tasks[start : start + budget.rollouts_a_step]
             GRPOTrainer._generate_and_score_completions(trainer, [task.row(-1) for task in part])
-            found += bank(trainer, api, list(zip(part, trainer._rollouts, strict=True)), tokenizer, rng)
-    student = HintTeacher("live", trainer._bare)
+            found += bank(trainer, api, list(zip(part, trainer.last_rollouts, strict=True)), tokenizer, rng)
+    student = HintTeacher("live", trainer.bare_model)
     references = [
         action_logps(student, [(prompt, side[number]) for prompt, *side in found], rows_a_batch=64)
         for number in range(2)
@@ -320,9 +320,9 @@ def hinted_retries(
     ids = torch.full((len(failed), longest), padding)
     for row, (site, _) in zip(ids, failed, strict=True):
         row[longest - len(site.hinted_ids) :] = torch.tensor(site.hinted_ids)
-    device = next(trainer._bare.parameters()).device
+    device = next(trainer.bare_model.parameters()).device
     with torch.no_grad():
-        tried = trainer._bare.generate(  # type: ignore[operator]
+        tried = trainer.bare_model.generate(  # type: ignore[operator]
             input_ids=ids.to(device), attention_mask=(ids != padding).long().to(device), do_sample=True, top_k=0,
             max_new_tokens=40, eos_token_id=trainer.eos_token_ids, pad_token_id=padding,
         )  # fmt: skip
@@ -396,7 +396,7 @@ def probes(trainer: RunTrainer, api: Api, tokenizer: Any) -> dict[str, float]:
             for name, before in (("", prompt), ("/hint", trainer.hinter.hinted(list(prompt), text))):
                 begun = tokenizer(words, add_special_tokens=False)["input_ids"]
                 rows.append((f"{part}/{belief}{name}", [*before, *begun], target))
-    student = HintTeacher("live", trainer._bare)
+    student = HintTeacher("live", trainer.bare_model)
     logps = action_logps(student, [(before, target) for _, before, target in rows], rows_a_batch=64)
     groups: dict[str, list[float]] = {f"{part}/{belief}{end}": [] for part in ("verb", "key") for belief in BELIEFS
                                       for end in ("", "/hint")}  # fmt: skip

@@ -238,4 +238,4 @@ def _rewards(trainer: Any, batch: list[dict[str, Any]]) -> torch.Tensor:
     with torch.no_grad():
         # TRL's own method: hints, exports and alarms are for training only.
         GRPOTrainer._generate_and_score_completions(trainer, batch)
-    return total_rewards(trainer._rewards_by_function, trainer.reward_weights, unscored=math.nan)
+    return total_rewards(trainer.rewards_by_function, trainer.reward_weights, unscored=math.nan)

@@ -20,7 +20,7 @@ from composer_hub.environments.guard import release
 
 # Attributes that a rollout sets in the trainer; they are restored by name.
 _LEFT_BEHIND = (
-    "_rollouts", "_sites", "_rewards", "_rewards_by_function", "_prompts", "shown",
+    "last_rollouts", "last_sites", "_rewards", "rewards_by_function", "_prompts", "shown",
     "environments", "_batch_environments", "_sync_tool_dicts", "_async_tool_dicts", "num_generations_eval",
 )  # fmt: skip
 

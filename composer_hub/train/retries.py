@@ -212,7 +212,7 @@ def _shares(trainer: Any, rows: Sequence[Mapping[str, Any]], retries: Sequence[R
     """Return the share of each retry's samples that succeed; NaN if its state was not reached."""
     shares = []
     for part in played(trainer, rows, num_samples, retries):
-        rewards = total_rewards(trainer._rewards_by_function, trainer.reward_weights, unscored=math.nan)
+        rewards = total_rewards(trainer.rewards_by_function, trainer.reward_weights, unscored=math.nan)
         mine = rewards.view(trainer.accelerator.num_processes, -1, num_samples)
         scores = mine[trainer.accelerator.process_index].tolist()
         are_reached = trainer.retries_reached

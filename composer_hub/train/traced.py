@@ -34,7 +34,7 @@ class TracedTrainer(GRPOTrainer):
         super().__init__(*args, **kwargs)
         self.sharding = sharding_of(self.accelerator, self.model)
         self.error_finder: ErrorFinder | None = None  # beside the rules and the environment's own `failed`
-        self._rollouts: list[Rollout] = []
+        self.last_rollouts: list[Rollout] = []
         self._rewards: Tensor | None = None  # of all ranks
         self._in_tool_loop = False
 
@@ -51,7 +51,7 @@ class TracedTrainer(GRPOTrainer):
         tool_mask, messages, ids = looped[:3]
         environments: list[Any] = self.environments or []
         ends, limit = (*self.eos_token_ids, self._tokenizer.pad_token_id), self.max_tool_calling_iterations
-        self._rollouts = [
+        self.last_rollouts = [
             Rollout.of(
                 list(before),
                 list(after),
@@ -67,7 +67,7 @@ class TracedTrainer(GRPOTrainer):
             )
         ]
         # The loop executed these calls and then took them out of the rollout: the environment takes them back.
-        for environment, rollout in zip(environments, self._rollouts, strict=False):
+        for environment, rollout in zip(environments, self.last_rollouts, strict=False):
             undo = getattr(environment, "_undo", None)
             if undo is not None and rollout.num_dropped_calls:
                 undo(rollout.num_dropped_calls)
@@ -99,12 +99,12 @@ class TracedTrainer(GRPOTrainer):
         return super()._generate_single_turn(*args, **kwargs)
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self._rollouts, self._rewards = [], None
+        self.last_rollouts, self._rewards = [], None
         output = super()._generate_and_score_completions(inputs)
         sampled = output["completion_mask"] * output.get("tool_mask", 1)
-        looked = rollout_means(self._rollouts) | {"rollout/stuck": self._stuck()}
+        looked = rollout_means(self.last_rollouts) | {"rollout/stuck": self._stuck()}
         # Masked truncated rollouts are included, because the longest ones would otherwise be missing.
-        lengths = [float(sum(rollout.tool_mask)) for rollout in self._rollouts] or sampled.sum(1)
+        lengths = [float(sum(rollout.tool_mask)) for rollout in self.last_rollouts] or sampled.sum(1)
         self.note_means(looked | {"channel/policy/length": lengths})
         return output
 
@@ -135,7 +135,7 @@ class TracedTrainer(GRPOTrainer):
         """Return the best rollout of each group, on any rank, for those that it beats; every rank must call this."""
         assert self._rewards is not None
         return siblings(
-            self._rollouts,
+            self.last_rollouts,
             self._rewards.tolist(),
             self._group_size(),
             rank=self.accelerator.process_index,
@@ -145,10 +145,10 @@ class TracedTrainer(GRPOTrainer):
 
     def _stuck(self) -> list[float]:
         """Return 1.0 for each own rollout without an error, a success or a sibling with another reward."""
-        if self._rewards is None or not self._rollouts:
+        if self._rewards is None or not self.last_rollouts:
             return []
         flags = self._own_part(stuck(self._rewards.tolist(), self._group_size(), self.args.success_reward))
-        traces = (rollout.trace for rollout in self._rollouts)
+        traces = (rollout.trace for rollout in self.last_rollouts)
         return [
             float(flag and not any(step.error_sites for step in trace.steps))
             for flag, trace in zip(flags, traces, strict=False)

@@ -54,7 +54,7 @@ class ComposerTrainer(TracedTrainer):
         **kwargs: Any,
     ) -> None:
         super().__init__(*args, **kwargs)
-        self._sites: list[list[HintSite]] = []  # of each rollout of the last batch
+        self.last_sites: list[list[HintSite]] = []  # of each rollout of the last batch
         self.terms = AddedTerms([*self._built_in(pairs, traces), *terms], self.accelerator)
         check_options(
             self.args,
@@ -68,15 +68,15 @@ class ComposerTrainer(TracedTrainer):
         self.hinter = hinter or hinter_of(self)
         if hinter is None and self._hints_from("rollouts"):
             check_places(self.hinter)
-        self._bare = self.accelerator.unwrap_model(self.model)
+        self.bare_model = self.accelerator.unwrap_model(self.model)
         # Without the hint channel a copy would only cost memory.
         kind = self.args.teacher if self.args.alpha_sdpo else "live"
         other = second_module(self, self.sharding) if kind == "fixed" else None
         wrapped = self._reader if self.sharding == ZERO3 else None
-        self.teacher = HintTeacher(kind, self._bare, other=other, sharding=self.sharding, wrapped=wrapped)
+        self.teacher = HintTeacher(kind, self.bare_model, other=other, sharding=self.sharding, wrapped=wrapped)
         if (self.terms or self.own_pairs) and self.sharding != ZERO3:
             self._check_head()
-        self.guard = FiniteGuard(self._bare, is_scaled=getattr(self.accelerator, "scaler", None) is not None)
+        self.guard = FiniteGuard(self.bare_model, is_scaled=getattr(self.accelerator, "scaler", None) is not None)
         self.add_callback(self.guard)
 
     def _built_in(self, pairs: PairLoader | None, traces: TraceLoader | None) -> Iterator[Term]:
@@ -93,17 +93,17 @@ class ComposerTrainer(TracedTrainer):
     # ----------------------------------------------------------------------------------------------------- the batch
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        self._sites = []
+        self.last_sites = []
         output = super()._generate_and_score_completions(inputs)
 
         def rollouts() -> Rollouts:
             rewards = [] if self._rewards is None else self._own_part(self._rewards).tolist()
-            made, padding = self._rollouts or self._untooled(output), self._tokenizer.pad_token_id
+            made, padding = self.last_rollouts or self._untooled(output), self._tokenizer.pad_token_id
             return Rollouts(made, list(inputs), rewards, output["completion_mask"], padding)
 
         output |= self.terms.of_rollouts(rollouts, output)
-        self._sites = next((term.sites for term in self.terms if isinstance(term, self.hint_term)), [])
-        release_head(self._bare)
+        self.last_sites = next((term.sites for term in self.terms if isinstance(term, self.hint_term)), [])
+        release_head(self.bare_model)
         return output
 
     # ------------------------------------------------------------------------------------------------------ the loss
@@ -117,7 +117,7 @@ class ComposerTrainer(TracedTrainer):
         try:
             loss = super().training_step(*args, **kwargs)
         finally:
-            release_head(self._bare)
+            release_head(self.bare_model)
         self.guard.note_loss(loss)
         return loss
 
@@ -131,12 +131,12 @@ class ComposerTrainer(TracedTrainer):
             loss = super()._compute_loss(model, inputs)
             self.note_means(self._policy_notes(loss))
             return loss
-        with keeping_hidden(self._bare) as kept:
+        with keeping_hidden(self.bare_model) as kept:
             loss = super()._compute_loss(model, inputs)
         notes, ids = self._policy_notes(loss), inputs["completion_ids"]
         hidden = kept[-1][:, -1 - ids.size(1) : -1]
         # The bare module is enough for further forwards: gradients synchronize at the end of the single backward.
-        model = TermModel(self._bare, self.teacher, reader=self._reader(), hidden=hidden, completion_ids=ids)
+        model = TermModel(self.bare_model, self.teacher, reader=self._reader(), hidden=hidden, completion_ids=ids)
         return self._with_terms({"policy": loss}, notes, model, inputs, hidden)
 
     def _with_terms(
@@ -157,7 +157,7 @@ class ComposerTrainer(TracedTrainer):
 
     def _reader(self) -> Any:
         """Return the module for further forwards of the student; DeepSpeed must see each of them begin."""
-        return self.model_wrapped if self.sharding == ZERO3 else self._bare
+        return self.model_wrapped if self.sharding == ZERO3 else self.bare_model
 
     def is_measured(self, *, num_steps: int = 1) -> bool:
         """Return whether the next steps hold one at which uplift and gradient shares are measured."""
@@ -182,7 +182,7 @@ class ComposerTrainer(TracedTrainer):
             return  # a partial backward would run the hooks that shard gradients
         if self.args.gradient_checkpointing and (self.args.gradient_checkpointing_kwargs or {}).get("use_reentrant"):
             return  # such a graph can run backward only once and as a whole
-        probed = probed_parameter(self._bare)
+        probed = probed_parameter(self.bare_model)
         if probed is not None:
             note_shares(self.accelerator, self.metrics, gradient_norms(parts, probed))
 
@@ -205,16 +205,17 @@ class ComposerTrainer(TracedTrainer):
             batches = iter(self.get_train_dataloader()) if self._hints_from("rollouts") else iter(())
             for batch, _ in zip(batches, range(num_batches), strict=False):
                 self._generate_and_score_completions(batch)
-                found += self._uplifts(site for sites in self._sites for site in sites)
+                found += self.uplifts(site for sites in self.last_sites for site in sites)
                 if look is not None:
                     look(batch)
         return found
 
-    def _uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
+    def uplifts(self, sites: Iterable[Site]) -> list[SiteUplift]:
+        """Return the uplift of each hint at its site."""
         return next(term for term in self.terms if isinstance(term, HintDivergence)).uplifts(list(sites))
 
     def _check_head(self) -> None:
-        check_head(self._bare, [self._tokenizer.pad_token_id, *self.eos_token_ids])
+        check_head(self.bare_model, [self._tokenizer.pad_token_id, *self.eos_token_ids])
 
     # -------------------------------------------------------------------------------------------------- checkpoints
 

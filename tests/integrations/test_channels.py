@@ -135,7 +135,7 @@ def test_a_term_of_ones_own_is_the_same_number_on_the_log_probs_of_another_train
     trainer = make_trainer(terms=[term])
     batch = batch_of(trainer)
     mask = batch["effort_mask"]
-    columns = [term_columns([term], rollout)["effort_mask"] for rollout in trainer._rollouts]
+    columns = [term_columns([term], rollout)["effort_mask"] for rollout in trainer.last_rollouts]
     assert [sum(column) for column in columns] == mask.sum(1).tolist()
     trainer._compute_loss(trainer.model, batch)
     logps, *_ = trainer._get_per_token_logps_and_entropies(

@@ -264,7 +264,9 @@ def uneven_rounds(world: Any, folder: Path) -> dict[str, Any]:
     """Make rollouts where one rank calls no tool, so that its tool loop ends before the other's."""
     trainer = made(world, "full tied fixed", folder, OneRankCalls, max_steps=1, measure_every=1)
     trainer.train()
-    rounds = torch.tensor([max(sum(m["role"] == "tool" for m in rollout.messages) for rollout in trainer._rollouts)])
+    rounds = torch.tensor(
+        [max(sum(m["role"] == "tool" for m in rollout.messages) for rollout in trainer.last_rollouts)]
+    )
     return {
         "case": "generated",
         "rounds": trainer.accelerator.gather(rounds).tolist(),

@@ -66,7 +66,7 @@ def test_a_batch_that_is_used_twice_still_knows_how_likely_its_tokens_were(make_
 def test_the_tool_loop_still_returns_its_mask_messages_and_ids_first(make_trainer: Any) -> None:
     trainer = make_trainer()
     batch_of(trainer)
-    for rollout in trainer._rollouts:
+    for rollout in trainer.last_rollouts:
         assert len(rollout.tool_mask) == len(rollout.completion_ids)
         assert rollout.messages[0]["role"] == "assistant"
 

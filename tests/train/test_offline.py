@@ -49,7 +49,7 @@ def exported(trainer: Any, *, tokenizer: str = "") -> list[Trace]:
     """Return the rollouts of a trainer's last generation batch as it would publish them."""
     facts = RunFacts("run", "small", "sha", tools=tuple(trainer.hinter.tools), tokenizer=tokenizer)
     traces = []
-    for place, (rollout, sites) in enumerate(zip(trainer._rollouts, trainer._sites, strict=True)):
+    for place, (rollout, sites) in enumerate(zip(trainer.last_rollouts, trainer.last_sites, strict=True)):
         prompt = [{"role": "user", "content": trainer._tokenizer.decode(rollout.prompt_ids)[-100:]}]
         scored = Scored(prompt, 0, place, {}, None, hints={site.step: site.hint for site in sites})
         traces.append(to_trace(rollout, scored, facts))
@@ -91,7 +91,7 @@ def sites(live: Any, world: Any) -> list[HintSite]:
 
 
 def test_an_exported_rollout_gives_the_same_site_as_the_live_run(live: Any, sites: list[HintSite]) -> None:
-    expected = [site for row in live[0]._sites for site in row]
+    expected = [site for row in live[0].last_sites for site in row]
     assert len(sites) == len(expected) > 0
     for ours, theirs in zip(sites, expected, strict=True):
         assert ours.is_exact
@@ -106,10 +106,10 @@ def test_the_term_on_exported_rollouts_is_the_live_term(
     live: Any, sites: list[HintSite], world: Any, tmp_path: Path
 ) -> None:
     trainer, batch, _ = live
-    with keeping_hidden(trainer._bare) as kept:
+    with keeping_hidden(trainer.bare_model) as kept:
         GRPOTrainer._compute_loss(trainer, trainer.model, batch)
     (term,), hidden = trainer.terms, kept[-1][:, -1 - batch["completion_ids"].size(1) : -1]
-    values, _ = term.values(TermModel(trainer._bare, trainer.teacher), batch, hidden)
+    values, _ = term.values(TermModel(trainer.bare_model, trainer.teacher), batch, hidden)
     expected = values.sum() / batch["num_hint_items"]
     offline = offline_of(world, tmp_path, sites, batch=len(sites))
     offline.current_gradient_accumulation_steps = 1

@@ -47,7 +47,7 @@ def test_a_fixed_teacher_stays_the_model_the_run_started_from(make_trainer: Any,
             assert torch.allclose(start, trainer.model.eval()(input_ids=IDS).logits, atol=1e-5)
     disturb(trainer.model)
     assert torch.equal(logits_of(trainer.teacher), start)
-    assert not torch.allclose(logits_of(HintTeacher("live", trainer._bare)), start)
+    assert not torch.allclose(logits_of(HintTeacher("live", trainer.bare_model)), start)
 
 
 def test_the_reference_model_of_the_policy_term_is_the_fixed_teacher(make_trainer: Any) -> None:
@@ -87,13 +87,13 @@ def test_a_fixed_teacher_has_the_values_with_which_training_begins(make_trainer:
     assert len(noted.logits) == 2
     for logits in noted.logits:
         assert torch.allclose(logits, start, atol=1e-4)
-    assert not torch.allclose(logits_of(HintTeacher("live", trainer._bare)), start, atol=1e-4)
+    assert not torch.allclose(logits_of(HintTeacher("live", trainer.bare_model)), start, atol=1e-4)
 
 
 def test_the_head_of_a_fixed_teacher_is_its_own(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5)
     trainer.teacher.remember()
-    before = head_of(trainer._bare).weight.detach().clone()
+    before = head_of(trainer.bare_model).weight.detach().clone()
     disturb(trainer.model)
     _, head = trainer.teacher.read(IDS, torch.ones_like(IDS))
     assert torch.equal(head.weight, before)

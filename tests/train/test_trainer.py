@@ -114,12 +114,12 @@ def test_at_the_fork_the_term_is_that_of_the_tokens_up_to_the_first_that_the_hin
     trainer, batch = generated
     rows = teacher_rows(batch)
     with torch.no_grad():
-        hidden = trainer._bare.model(
+        hidden = trainer.bare_model.model(
             input_ids=torch.cat([batch["prompt_ids"], batch["completion_ids"]], 1),
             attention_mask=torch.cat([batch["prompt_mask"], batch["completion_mask"]], 1),
         )
         hidden = hidden.last_hidden_state[:, batch["prompt_ids"].size(1) - 1 : -1]
-    model = TermModel(trainer._bare, trainer.teacher)
+    model = TermModel(trainer.bare_model, trainer.teacher)
     whole, _ = trainer.terms.terms[0].values(model, batch, hidden)
     student = hidden[rows.student[:, 0], rows.student[:, 1]]
     taught, head = trainer.teacher.read(rows.ids, rows.attention)
@@ -175,9 +175,9 @@ def test_a_truncated_rollout_that_does_not_count_has_no_hint(make_trainer: Any) 
     trainer = make_trainer(alpha_sdpo=0.5, max_completion_length=45, mask_truncated_completions=True)
     batch = batch_of(trainer)
     left_out = batch["completion_mask"].sum(1) == 0
-    found = [trainer.hinter.sites(rollout) for rollout in trainer._rollouts]
+    found = [trainer.hinter.sites(rollout) for rollout in trainer.last_rollouts]
     assert any(sites for sites, is_out in zip(found, left_out, strict=True) if is_out)
-    assert not any(sites for sites, is_out in zip(trainer._sites, left_out, strict=True) if is_out)
+    assert not any(sites for sites, is_out in zip(trainer.last_sites, left_out, strict=True) if is_out)
     assert not batch["hint_mask"][left_out].any()
     assert not batch["teacher_lengths"][left_out].any()
     assert not left_out.all()
@@ -196,7 +196,7 @@ def test_a_rollout_without_a_score_is_never_the_better_sibling(make_trainer: Any
 
     trainer = make_trainer(alpha_sdpo=0.5, rewards=some, environment=Unscored)
     batch_of(trainer)
-    first = trainer._rollouts[0]
+    first = trainer.last_rollouts[0]
     assert trainer.siblings()[:4] == [None, first, first, first]
 
 
@@ -209,7 +209,7 @@ def test_the_length_of_rollouts_that_do_not_count_is_logged(make_trainer: Any) -
 
 def test_a_hint_reads_as_a_user_message_right_before_its_turn(generated: Any) -> None:
     trainer, _ = generated
-    for site in (site for sites in trainer._sites for site in sites):
+    for site in (site for sites in trainer.last_sites for site in sites):
         text = trainer._tokenizer.decode(site.teacher_ids)
         action = trainer._tokenizer.decode(site.action_ids)
         said = f"<|im_start|>user\n{site.hint.text}<|im_end|>\n<|im_start|>assistant\n"
@@ -332,12 +332,12 @@ def test_real_hints_raise_the_right_call_and_control_hints_do_not(make_trainer: 
 def test_uplift_is_that_of_the_teacher_however_far_the_student_has_moved(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5)
     sites = [site for task in tasks(4) for site in written_sites(trainer, task)]
-    before = trainer._uplifts(sites)
+    before = trainer.uplifts(sites)
     with torch.no_grad():
         for value in trainer.model.parameters():
             value.add_(0.05 * torch.randn_like(value))
-    assert trainer._uplifts(sites) == before
-    moved = site_uplifts(sites, HintTeacher("live", trainer._bare))
+    assert trainer.uplifts(sites) == before
+    moved = site_uplifts(sites, HintTeacher("live", trainer.bare_model))
     assert all(one.lowered != pytest.approx(other.lowered, abs=1e-3) for one, other in zip(before, moved, strict=True))
 
 
@@ -446,13 +446,13 @@ def test_a_model_with_a_scaled_head_is_refused_or_understood(make_trainer: Any) 
 def test_no_more_rows_are_measured_at_once_than_are_trained_on(make_trainer: Any) -> None:
     trainer = make_trainer(alpha_sdpo=0.5, per_device_train_batch_size=2, steps_per_generation=4)
     batch_of(trainer)
-    sites = [site for found in trainer._sites for site in found]
+    sites = [site for found in trainer.last_sites for site in found]
     rows: list[int] = []
 
     def count(_module: Any, _inputs: Any, given: dict[str, Any]) -> None:
         rows.append(len(given["input_ids"]))
 
-    handle = trainer._bare.register_forward_pre_hook(count, with_kwargs=True)
-    assert len(trainer._uplifts(sites)) == len(sites) > 1
+    handle = trainer.bare_model.register_forward_pre_hook(count, with_kwargs=True)
+    assert len(trainer.uplifts(sites)) == len(sites) > 1
     handle.remove()
     assert max(rows) == 2

@@ -78,11 +78,11 @@ def groups_that_span_ranks(world: Any, folder: Path) -> None:
     trainer.train()
     trainer.model.train()
     trainer._rewards = torch.tensor([0.0, 0.0, 3.0, 0.0, 0.0, 0.0, 9.0, 0.0])  # the best is on rank 1
-    everyone = gather_object(trainer._rollouts)
+    everyone = gather_object(trainer.last_rollouts)
     found = gather_object([one.completion_ids if one else None for one in trainer.siblings()])
     best = everyone[6].completion_ids
     if trainer.accelerator.process_index == 0:
-        trainer._rollouts = []  # and a rank with nothing to give stops nobody
+        trainer.last_rollouts = []  # and a rank with nothing to give stops nobody
     trainer.siblings()
     say({"part": "groups", "right": found == [best] * 6 + [None, best]}, trainer)
 

@@ -118,19 +118,19 @@ class RolloutFile:
 
     def add(self, trainer: Any, inputs: Sequence[Mapping[str, Any]], output: Mapping[str, Any]) -> None:
         """Append the rollouts that the trainer has just scored."""
-        if not trainer._rollouts:
+        if not trainer.last_rollouts:
             return
         self.run = self.run if self.run.tools else _with_tools(self.run, trainer)
-        rank, num_rows = trainer.accelerator.process_index, len(trainer._rollouts)
+        rank, num_rows = trainer.accelerator.process_index, len(trainer.last_rollouts)
         step = trainer.state.global_step
         self._step, self._batch = step, self._batch + 1 if step == self._step else 0
         first = (self._batch * trainer.accelerator.num_processes + rank) * num_rows
         advantages = output["advantages"].tolist()
         logps, source = _logps(output)
-        rewards = trainer._own_rewards()
+        rewards = trainer.own_rewards()
         hints = _hints(trainer)
         rows = []
-        for row, (rollout, given) in enumerate(zip(trainer._rollouts, inputs, strict=True)):
+        for row, (rollout, given) in enumerate(zip(trainer.last_rollouts, inputs, strict=True)):
             scored = Scored(
                 prompt=_as_messages(given["prompt"]),
                 policy_step=step,
@@ -237,7 +237,7 @@ def _logps(output: Mapping[str, Any]) -> tuple[list[list[float]], str]:
 
 
 def _hints(trainer: Any) -> dict[int, dict[int, Hint]]:
-    sites = getattr(trainer, "_sites", ())
+    sites = getattr(trainer, "last_sites", ())
     return {row: {site.step: site.hint for site in found} for row, found in enumerate(sites)}
 
 

@@ -67,7 +67,7 @@ def example_of(trainer: RunTrainer, shown: Mapping[str, Any]) -> dict[str, Any]:
     )
     example = {**shown, "prompt": prompt, "messages": talk, "answer": ""}
     if not trainer.sharding:
-        network, tokenizer = trainer._bare.eval(), trainer._tokenizer
+        network, tokenizer = trainer.bare_model.eval(), trainer._tokenizer
         inputs = tokenizer.apply_chat_template(
             prompt, tools=trainer.hinter.tools, add_generation_prompt=True, return_dict=True, return_tensors="pt"
         ).to(network.device)

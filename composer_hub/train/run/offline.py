@@ -62,7 +62,7 @@ class OfflineTrainer(RunTrainer):
 
     def _compute_loss(self, model: Any, inputs: Any) -> Tensor:
         # Exactly one forward goes through the wrapper, because DDP averages gradients once per wrapped forward.
-        terms_model = TermModel(self._bare, self.teacher, reader=self._reader(), first=model)
+        terms_model = TermModel(self.bare_model, self.teacher, reader=self._reader(), first=model)
         return self._with_terms({}, {}, terms_model, inputs, None)
 
 

@@ -81,7 +81,7 @@ def make_pairs(
     turns = list(_failed_turns(trainer, mine))
     worked = list(_worked(trainer, turns))
     found = [pair for pair in worked if _length(pair) <= max_tokens]
-    values = reference_logps(trainer._bare, found, batch_size=batch_size) if found else []
+    values = reference_logps(trainer.bare_model, found, batch_size=batch_size) if found else []
     pairs = [
         replace(pair, ref_chosen=chosen, ref_rejected=rejected)
         for pair, (chosen, rejected) in zip(found, values, strict=True)
@@ -129,7 +129,7 @@ def _some_tasks(trainer: RunTrainer, count: int) -> list[Mapping[str, Any]]:
 def _failed_turns(trainer: RunTrainer, rows: Sequence[Mapping[str, Any]]) -> Iterator[FailedTurn]:
     for part in played(trainer, rows, 1, seed=_ROLLOUTS + trainer.args.seed):
         batch = rows[part]
-        for row, rollout in zip(batch, trainer._rollouts[: len(batch)], strict=True):
+        for row, rollout in zip(batch, trainer.last_rollouts[: len(batch)], strict=True):
             for site in trainer.hinter.sites(rollout):
                 yield FailedTurn.of(row, rollout, site)
 
@@ -141,7 +141,7 @@ def _worked(trainer: RunTrainer, turns: Sequence[FailedTurn]) -> Iterator[TokenP
     trainer.max_tool_calling_iterations = 1
     try:
         for part in played(trainer, rows, 1, retries, seed=_RETRIES + trainer.args.seed):
-            tried = zip(turns[part], trainer._rollouts, trainer.retries_reached, strict=False)
+            tried = zip(turns[part], trainer.last_rollouts, trainer.retries_reached, strict=False)
             for turn, rollout, is_reached in tried:
                 better, failed = _better(turn, rollout), list(turn.site.action_ids)
                 if is_reached and better:

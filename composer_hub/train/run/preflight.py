@@ -48,7 +48,7 @@ def measure(trainer: RunTrainer, num_batches: int, num_retries: int) -> tuple[li
     controls: list[Any] = []
 
     def look(batch: Any) -> None:
-        found = zip(batch, trainer._rollouts, trainer._sites, strict=True)
+        found = zip(batch, trainer.last_rollouts, trainer.last_sites, strict=True)
         turns.extend(FailedTurn.of(row, rollout, site) for row, rollout, sites in found for site in sites)
         controls.extend(_measured_controls(trainer))
 
@@ -65,12 +65,12 @@ def measure(trainer: RunTrainer, num_batches: int, num_retries: int) -> tuple[li
 def _measured_controls(trainer: RunTrainer) -> list[float | None]:
     """Return the margin of a control hint at each site of the batch that was just measured."""
     if trainer.hinter.control:
-        return [None for sites in trainer._sites for _ in sites]
+        return [None for sites in trainer.last_sites for _ in sites]
     hinter = dataclasses.replace(trainer.hinter, control=True)
-    own = [site for sites in trainer._sites for site in sites]
+    own = [site for sites in trainer.last_sites for site in sites]
     placed = [hinter.place(site.hint, site.prefix_ids, site.action_ids, site.corrected_ids) for site in own]
     # Every rank measures, also one without sites: ranks that share weights read equally many batches.
-    margins = iter(trainer._uplifts([site for site in placed if site]))
+    margins = iter(trainer.uplifts([site for site in placed if site]))
     return [next(margins).margin if site else None for site in placed]
 
 

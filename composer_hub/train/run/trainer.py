@@ -115,12 +115,12 @@ class RunTrainer(ComposerTrainer):
         self.retries: Sequence[Retry] = ()  # that the next batch begins with, instead of at its prompts
         self.retries_reached: list[bool] = []
         # One column per reward function, in the order of TRL's names.
-        self._rewards_by_function: torch.Tensor | None = None
+        self.rewards_by_function: torch.Tensor | None = None
         self._prompts: list[Any] = []  # as shown to the model, with the text of the environment's reset
 
     def _issue_warnings_after_load(self, load_result: Any) -> None:
         # Tied weights are saved once, so their second name is not really missing.
-        tied = set(getattr(self._bare, "all_tied_weights_keys", None) or ())
+        tied = set(getattr(self.bare_model, "all_tied_weights_keys", None) or ())
         load_result.missing_keys[:] = [key for key in load_result.missing_keys if key not in tied]
         super()._issue_warnings_after_load(load_result)
 
@@ -138,9 +138,9 @@ class RunTrainer(ComposerTrainer):
 
     def _calculate_rewards(self, inputs: Any, prompts: Any, completions: Any, completion_ids_list: Any) -> Any:
         rewards = super()._calculate_rewards(inputs, prompts, completions, completion_ids_list)
-        self._rewards_by_function = rewards
+        self.rewards_by_function = rewards
         if isinstance(completions[0], list):
-            self.shown = {"prompt": self._prompts[0], "messages": completions[0], "rewards": self._own_rewards()[0]}
+            self.shown = {"prompt": self._prompts[0], "messages": completions[0], "rewards": self.own_rewards()[0]}
             self.shown["step"] = self.state.global_step
         return rewards
 
@@ -150,7 +150,7 @@ class RunTrainer(ComposerTrainer):
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
         output = super()._generate_and_score_completions(inputs)
-        if self.rollouts is not None and self._bare.training:
+        if self.rollouts is not None and self.bare_model.training:
             shown = [dict(row) | {"prompt": prompt} for row, prompt in zip(inputs, self._prompts, strict=True)]
             self.rollouts.add(self, shown, output)
         self._keep_example()
@@ -159,7 +159,7 @@ class RunTrainer(ComposerTrainer):
 
     def _keep_example(self) -> None:
         """Keep the first hint that is learned from, redacted, for the card."""
-        if self.example_hint is None and (site := next((site for row in self._sites for site in row), None)):
+        if self.example_hint is None and (site := next((site for row in self.last_sites for site in row), None)):
             hint = site.hint
             text = Redactor(secrets.token_bytes(16)).text(hint.text)
             self.example_hint = {"text": text, "writer": hint.writer, "kind": hint.kind}
@@ -195,10 +195,10 @@ class RunTrainer(ComposerTrainer):
         """Return the environments that this process has made."""
         return list(getattr(self, "_environment_pool", {}).values())
 
-    def _own_rewards(self) -> list[dict[str, float | None]]:
+    def own_rewards(self) -> list[dict[str, float | None]]:
         """Return this rank's rewards by function, one row per rollout."""
-        assert self._rewards_by_function is not None
-        rows = self._own_part(self._rewards_by_function).tolist()
+        assert self.rewards_by_function is not None
+        rows = self._own_part(self.rewards_by_function).tolist()
         # TRL writes NaN if a function does not apply; JSON has only null.
         return [
             {name: None if value != value else value for name, value in zip(self.reward_func_names, row, strict=True)}
