@@ -76,7 +76,7 @@ class Accounts:
         for secret, can_write in ((token, True), (read_token, False)):
             if secret and _digest(secret) in self._tokens:
                 raise AccountsError(
-                    f"The token of {user.name!r} already belongs to another user. Give each user an own one."
+                    f"The token of {user.name!r} already belongs to another user. Give each user a separate token."
                 )
             if secret:
                 self._tokens[_digest(secret)] = (user.name, can_write)

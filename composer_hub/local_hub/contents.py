@@ -91,7 +91,7 @@ class Contents(Database):
     def content(self, repo: Repo, entry: TreeEntry) -> Content:
         """Return the bytes of a small file, the path of a blob, or a file of chunks; they may be missing on disk."""
         if not entry.sha256:
-            row = self.current().execute("select data from small where oid=?", (entry.oid,)).fetchone()
+            row = self.find_row("select data from small where oid=?", entry.oid)
             if row:
                 return row[0]
         elif not self.blobs.holds(entry.sha256) and (file := self.chunked(repo, entry)):
@@ -153,5 +153,5 @@ class Contents(Database):
 
     def lfs_size(self, repo: Repo, sha256: str) -> int | None:
         """Return the size of LFS content that this repository was given, or None."""
-        row = self.current().execute("select size from lfs where repo=? and sha256=?", (repo.id, sha256)).fetchone()
+        row = self.find_row("select size from lfs where repo=? and sha256=?", repo.id, sha256)
         return row[0] if row else None

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from composer_hub.local_hub.errors import LocalHubError
 
@@ -72,7 +73,7 @@ class Database:
             )
 
     def read(self) -> sqlite3.Connection:
-        """Return this thread's connection for queries."""
+        """Return this thread's connection for queries; it sees no transaction that is still open."""
         if not hasattr(self._local, "connection"):
             self._local.connection = self._connect()
         return self._local.connection
@@ -110,7 +111,7 @@ class Database:
             raise DatabaseBusy(f"Another process is still writing to {self.root}. Try again.") from error
 
     def current(self) -> sqlite3.Connection:
-        """Return the writer inside its own transaction, so that it sees what it wrote; else this thread's reader."""
+        """Return the connection for a query that may run in a transaction of this thread, and then sees its writes."""
         if self._lock.acquire(blocking=False):
             try:
                 if self._writer.in_transaction:
@@ -118,6 +119,10 @@ class Database:
             finally:
                 self._lock.release()
         return self.read()
+
+    def find_row(self, query: str, *values: str | int) -> Any:
+        """Return the first row that `current` finds, None if there is none."""
+        return self.current().execute(query, values).fetchone()
 
     def num_unused_bytes(self, db: sqlite3.Connection) -> int:
         """Return the size of the pages that hold nothing."""

@@ -162,7 +162,7 @@ class Store(Contents):
                 self._copy_history(db, self.repo_by_id(source.id), repo)
                 return repo
             tree = {path: self.put_small(db, data) for path, data in (files or {}).items()}
-            self._write_commit(db, repo.id, "refs/heads/main", "", dict(tree), tree, "initial commit", "", author)
+            self._write_commit(db, repo.id, "refs/heads/main", dict(tree), tree, title="initial commit", author=author)
             return repo
 
     def _copy_history(self, db: sqlite3.Connection, source: Repo, target: Repo) -> None:
@@ -184,11 +184,11 @@ class Store(Contents):
         exact = "select * from repos where kind=? and name=?"
         row = None
         for query in (exact, f"{exact} collate nocase"):
-            row = row or self.current().execute(query, (kind, name)).fetchone()
+            row = row or self.find_row(query, kind, name)
         return _repo(row) if row else None
 
     def repo_by_id(self, repo_id: int) -> Repo:
-        row = self.current().execute("select * from repos where id=?", (repo_id,)).fetchone()
+        row = self.find_row("select * from repos where id=?", repo_id)
         if row is None:
             raise NoRepo("The repository has been deleted.")
         return _repo(row)
@@ -242,7 +242,7 @@ class Store(Contents):
 
     def head(self, repo: Repo, ref: str) -> str | None:
         """Return the commit a full ref name points to."""
-        row = self.current().execute("select oid from refs where repo=? and ref=?", (repo.id, ref)).fetchone()
+        row = self.find_row("select oid from refs where repo=? and ref=?", repo.id, ref)
         return row[0] if row else None
 
     def resolve(self, repo: Repo, revision: str) -> str:
@@ -328,7 +328,9 @@ class Store(Contents):
                         f"Upload it first. oid: {entry.content_id[:100]}"
                     )
                 db.execute("delete from coming where oid=?", (entry.oid,))
-            return self._write_commit(db, repo.id, ref, base, changes, after, title, description, author)
+            return self._write_commit(
+                db, repo.id, ref, changes, after, title=title, author=author, parent=base, description=description
+            )
 
     def replace_history(self, repo: Repo, ref: str, *, title: str, author: str) -> Commit:
         """Squash a branch: one commit without a parent that holds the same tree."""
@@ -337,10 +339,10 @@ class Store(Contents):
             if head is None:
                 raise NoRevision(f"Invalid rev id: {ref}")
             tree = self.tree(repo, head)
-            return self._write_commit(db, repo.id, ref, "", dict(tree), tree, title, "", author)
+            return self._write_commit(db, repo.id, ref, dict(tree), tree, title=title, author=author)
 
     def find_commit(self, repo: Repo, oid: str) -> Commit:
-        row = self.current().execute(f"select {_COMMIT} from commits where repo=? and oid=?", (repo.id, oid)).fetchone()
+        row = self.find_row(f"select {_COMMIT} from commits where repo=? and oid=?", repo.id, oid)
         return Commit(*row)
 
     def log(self, repo: Repo, oid: str) -> Iterator[Commit]:
@@ -445,14 +447,19 @@ class Store(Contents):
         db: sqlite3.Connection,
         repo_id: int,
         ref: str,
-        parent: str,
         changes: Changes,
         tree: Tree,
+        *,
         title: str,
-        description: str,
         author: str,
+        parent: str = "",
+        description: str = "",
     ) -> Commit:
-        """Insert the commit and move the ref; the whole tree goes in when the way back to one has become long."""
+        """Insert a commit and move the ref to it.
+
+        `tree` is what the commit holds, and `changes` leads there from the parent, or from nothing if it is the first
+        one. The row holds the changes; if a walk back to a whole tree would be long, it holds the tree.
+        """
         now = self.now()
         chain, weight = self._chain(repo_id, parent)
         chain, weight = chain + 1, weight + len(changes)
@@ -471,18 +478,11 @@ class Store(Contents):
         return Commit(oid, parent, title, description, author, now)
 
     def _chain(self, repo_id: int, oid: str) -> tuple[int, int]:
-        row = (
-            self.current()
-            .execute("select chain, weight from commits where repo=? and oid=?", (repo_id, oid))
-            .fetchone()
-        )
-        return row or (0, 0)
+        return self.find_row("select chain, weight from commits where repo=? and oid=?", repo_id, oid) or (0, 0)
 
     def _stored_changes(self, repo_id: int, oid: str) -> tuple[str, Changes, bool]:
-        parent, text, is_whole = (
-            self.current()
-            .execute("select parent, changes, is_whole from commits where repo=? and oid=?", (repo_id, oid))
-            .fetchone()
+        parent, text, is_whole = self.find_row(
+            "select parent, changes, is_whole from commits where repo=? and oid=?", repo_id, oid
         )
         changes = {path: None if value is None else TreeEntry(*value) for path, value in json.loads(text).items()}
         return parent, changes, bool(is_whole)
