@@ -57,10 +57,12 @@ def in_workers(
     ahead: int,
     watch: Callable[[], None] = lambda: None,
 ) -> Generator[R | Died]:
-    """Yield the results of `work` for the items, in order; an exception of `work` is raised here.
+    """Yield the results of `work` for the items, in order.
 
-    No more than `ahead` items after the one that is waited for are begun. `watch` is called at least every second
-    while an item is waited for. `work` travels as a pickle, so it is a function of a module that can be imported.
+    An exception of `work` is raised here as soon as its worker sends it, perhaps before the results of earlier items,
+    and it ends all workers. No more than `ahead` items after the one that is waited for are begun. `watch` is called at
+    least every second while an item is waited for. `work` travels as a pickle, so it is a function of a module that can
+    be imported.
     """
     todo, results, deaths = deque(range(len(items))), dict[int, R | Died](), Counter[int]()
     workers: list[_Worker] = []

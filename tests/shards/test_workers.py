@@ -63,6 +63,10 @@ def slow(folder: Path, number: int) -> int:
     return number
 
 
+def slow_or_failing(folder: Path, number: int) -> int:
+    return failing("value", number) if number == 2 else slow(folder, number)
+
+
 def printing(number: int) -> None:
     print("words on stdout", number, sys.stdin.read())
 
@@ -121,6 +125,13 @@ def test_an_exception_is_raised_here_with_its_place_in_the_worker(
     with pytest.raises(expected[0], match=expected[1]) as caught:
         results(functools.partial(failing, kind))
     assert "in failing" in str(caught.value.__cause__)
+
+
+def test_an_exception_does_not_wait_for_earlier_items_and_ends_their_workers(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="two is wrong"):
+        next(in_workers(functools.partial(slow_or_failing, tmp_path), range(1, 3), 2, ahead=1))
+    pid = (tmp_path / "pid").read_text() if (tmp_path / "pid").exists() else ""
+    assert not pid or not alive(int(pid))
 
 
 def test_a_function_that_cannot_be_found_again_is_an_error_at_once() -> None:
