@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
-    act: str  # add, update or delete
+    act: Literal["add", "update", "delete"]
     path: str
     content: str = ""  # of an added file
     hunks: tuple[Hunk, ...] = ()
