@@ -21,7 +21,7 @@ from composer_hub.ingest.reading import Reading
 from composer_hub.money import NANO
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.records import Trace
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions

@@ -29,7 +29,7 @@ from composer_hub.money import NANO
 from composer_hub.pairs.prompts import paired
 from composer_hub.records import Trace
 from composer_hub.replay.client import connections
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, listen, serve
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions

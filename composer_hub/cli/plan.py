@@ -16,7 +16,7 @@ from composer_hub.cli.paths import NEW_FOLDER
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
 from composer_hub.money import show_usd
 from composer_hub.output import Output, Progress
-from composer_hub.replay.forecast import forecast
+from composer_hub.replay.forecasting import forecast
 from composer_hub.replay.runs import PILOT_STEPS, pilot
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ summary = replay.run(traces, teachers, "runs/one", max_usd=20)
 """
 
 from composer_hub.exits import Interrupted
-from composer_hub.replay.audit import AuditRow, audit
-from composer_hub.replay.collect import ReplayReport, collect
-from composer_hub.replay.forecast import Forecast, forecast
+from composer_hub.replay.auditing import AuditRow, audit
+from composer_hub.replay.collecting import ReplayReport, collect
+from composer_hub.replay.forecasting import Forecast, forecast
 from composer_hub.replay.judging import critic_of, judge_of, paid_model
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import CapReached, Ledger, LedgerError

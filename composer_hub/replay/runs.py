@@ -26,11 +26,11 @@ from composer_hub.pairs.purchase import Purchase, TeacherBill
 from composer_hub.pairs.votes import VOTES_FILE, num_votes, save_votes
 from composer_hub.records import Trace, Vote, action_text
 from composer_hub.replay.answers import VOTED, action_of
-from composer_hub.replay.audit import note_usage
+from composer_hub.replay.auditing import note_usage
 from composer_hub.replay.cascade import AuditTally
-from composer_hub.replay.collect import ReplayReport, check_endpoints, collect
+from composer_hub.replay.collecting import ReplayReport, check_endpoints, collect
 from composer_hub.replay.facts import places, traces_of
-from composer_hub.replay.forecast import Forecast, forecast, order_note, prepare
+from composer_hub.replay.forecasting import Forecast, forecast, order_note, prepare
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger, existing
 from composer_hub.replay.market import Market

@@ -117,7 +117,7 @@ def test_versions_are_sorted_by_their_numbers() -> None:
 
 
 OTHERS = {
-    "replay/audit.py",  # the requests of a ledger
+    "replay/auditing.py",  # the requests of a ledger
     "shards/tables.py",  # whether a plan's commit is still there
 }
 

@@ -19,7 +19,7 @@ from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.policy import PanelTeacher, Policy, PolicyError, Poll, PollCounts
 from composer_hub.pairs.rows import ASIDE
 from composer_hub.records import Pair, Trace, Vote, features_of, to_row
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, oracle_of, serving
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ORDERS, ReplayOptions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from multiprocessing.synchronize import Event
 from pathlib import Path
 
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
 from tests.replay.sample import compare, teachers_at, trace_of

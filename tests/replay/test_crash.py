@@ -16,7 +16,7 @@ from tests.replay.crash_run import main
 
 # A fork server that has imported everything starts each run within milliseconds.
 FORKS = multiprocessing.get_context("forkserver")
-FORKS.set_forkserver_preload(["composer_hub.replay.collect", "composer_hub.replay.fake"])
+FORKS.set_forkserver_preload(["composer_hub.replay.collecting", "composer_hub.replay.fake"])
 NUM_KILLS = 20
 CAP = 2 * NANO
 MAX_IN_FLIGHT = 3 * 16

@@ -14,7 +14,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.money import NANO, Budget
 from composer_hub.records import Vote
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.fake import FAULTS, TeacherServer, serving
 from composer_hub.replay.lanes import Clock
 from composer_hub.replay.ledger import Ledger

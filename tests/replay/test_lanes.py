@@ -20,7 +20,7 @@ from composer_hub.pairs.prompts import paired
 from composer_hub.records import Vote
 from composer_hub.replay.cascade import TraceRounds
 from composer_hub.replay.client import ChatRequest, Client, connections
-from composer_hub.replay.collect import ReplayReport, collect
+from composer_hub.replay.collecting import ReplayReport, collect
 from composer_hub.replay.facts import Facts, Habits
 from composer_hub.replay.fake import SCRIPTED, TeacherServer, listen, oracle_of, serving
 from composer_hub.replay.lanes import Clock, ReplayProgress, Scheduler

@@ -14,7 +14,7 @@ from composer_hub.pairs import RecordedVotes, make
 from composer_hub.pairs.policy import POLL_FILE
 from composer_hub.pairs.same_effect import JUDGED, question, sides
 from composer_hub.records import Message, ToolCall, Trace, Vote
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.fake import ScriptedTeacher, TeacherServer, oracle_of, serving
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions

@@ -13,7 +13,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.money import NANO
 from composer_hub.records import to_row
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.fake import TeacherServer, oracle_of, serving
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from composer_hub.money import NANO
-from composer_hub.replay.collect import collect
+from composer_hub.replay.collecting import collect
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.prices import per_million
