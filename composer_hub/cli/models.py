@@ -8,10 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import click
-
-from composer_hub import exits, extras
-from composer_hub.cli.grouped import grouped, stacked
+from composer_hub import exits, extras, replay
+from composer_hub.cli.grouped import grouped
+from composer_hub.cli.prices import price_options
 from composer_hub.hub import destination
 from composer_hub.options import option
 from composer_hub.redact.reader import Reader
@@ -43,18 +42,14 @@ class Models:
                 f"--price and --accept-terms name {', '.join(sorted(unknown))}. Name judge or critic, and give it: "
                 "--judge URL#MODEL, --critic URL#MODEL."
             )
-        if not models:
-            return {"judge": None, "critic": None}  # the import takes as long as a run with nothing new
-        from composer_hub.replay import critic_of, judge_of
 
         def given(name: str) -> dict[str, list[str]]:
             prices = [price for price in self.price if _name(price) in ("", name)]
             return {"given_prices": prices, "accepted": [one for one in self.accept_terms if one == name]}
 
-        return {
-            "judge": judge_of(self.judge, self.judge_max_usd, folder, **given("judge")) if self.judge else None,
-            "critic": critic_of(self.critic, self.critic_max_usd, folder, **given("critic")) if self.critic else None,
-        }
+        judge = replay.judge_of(self.judge, self.judge_max_usd, folder, **given("judge")) if self.judge else None
+        critic = replay.critic_of(self.critic, self.critic_max_usd, folder, **given("critic")) if self.critic else None
+        return {"judge": judge, "critic": critic}
 
 
 def _name(price: str) -> str:
@@ -69,16 +64,6 @@ def opened_reader(name: str, say: Callable[[str], object]) -> Any:
     from composer_hub.integrations.token_classifier import open_tagger
 
     return Reader(open_tagger(destination("hub"), name.removeprefix("hf:")), say)
-
-
-def price_options(whom: str, who: str) -> Callable[..., Any]:
-    """Return the options that state the price and accept the terms of models by name."""
-    return stacked(
-        click.option("--price", multiple=True, metavar="NAME=IN/OUT[/CACHED[/WRITE]]",
-                     help=f"Price of {whom} in dollars per million tokens."),
-        click.option("--accept-terms", multiple=True, metavar="NAME",
-                     help=f"{who} on whose answers you may train."),
-    )  # fmt: skip
 
 
 model_options = grouped(

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from composer_hub import exits
+from composer_hub import exits, replay
 from composer_hub.cli.executed import execute
 from composer_hub.cli.export import chat_tokenizer
 from composer_hub.cli.grouped import grouped
@@ -33,7 +33,6 @@ from composer_hub.pairs import (
     report_markdown,
 )
 from composer_hub.records import to_row
-from composer_hub.replay import purchase_of
 
 
 @click.group(short_help="Build and review preference pairs.")
@@ -105,7 +104,7 @@ def build(
     with made.plans.until_published():
         if not made.pairs:
             raise exits.NothingToDo(f"No step gave a pair: {counts_text(made.drops) or 'there are no votes'}. {advice}")
-        purchase = purchase_of(folder) if folder else None
+        purchase = replay.purchase_of(folder) if folder else None
         version = draft(made, publication.repo.split("/")[-1], source=source, license=license_, purchase=purchase,
                         on_note=notes.append)  # fmt: skip
         for note in notes:

@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING
 
 import click
 
-from composer_hub import exits
+from composer_hub import exits, replay
 from composer_hub.cli.grouped import stacked
 from composer_hub.cli.main import format_option
 from composer_hub.cli.paths import NEW_FOLDER
 from composer_hub.cli.replay_options import replay_options, source_options, teacher_options
 from composer_hub.money import show_usd
 from composer_hub.output import Output, Progress
-from composer_hub.replay.forecasting import forecast
-from composer_hub.replay.runs import PILOT_STEPS, pilot
+from composer_hub.replay.options import PILOT_STEPS
 
 if TYPE_CHECKING:
     from composer_hub.replay import Forecast, ReplayOptions, ReplayProgress, Teacher, TraceSource
@@ -55,7 +54,7 @@ def plan(
         return
     if folder and not folder.is_dir():
         raise exits.UsageError(f"--run {folder} does not exist.")
-    planned = forecast(traces, teachers, options, max_usd=max_usd, folder=folder)
+    planned = replay.forecast(traces, teachers, options, max_usd=max_usd, folder=folder)
     if out.mode == "json":
         out.record(planned.as_row(), id_key="order")
     else:
@@ -83,7 +82,7 @@ def buy_pilot(
     """Buy the answers to a few steps; print them, their price and the plan of the rest."""
     check_panel(teachers, options)
     with out.progress("asking") as bar:
-        made = pilot(
+        made = replay.pilot(
             traces, teachers, folder, options, max_usd=max_usd, num_steps=num_steps,
             change_cap=change_cap, buy_again=buy_again, on_progress=shown(bar), on_note=out.warn,
         )  # fmt: skip

@@ -12,9 +12,9 @@ import click
 
 from composer_hub import exits
 from composer_hub.cli.grouped import grouped, stacked
-from composer_hub.cli.models import price_options
 from composer_hub.cli.options import from_option, renamed
 from composer_hub.cli.paths import FILE
+from composer_hub.cli.prices import price_options
 from composer_hub.hub import destination, load
 from composer_hub.options import parsed_seconds
 from composer_hub.pairs.policy import Policy

@@ -14,8 +14,7 @@ from composer_hub.cli.options import from_option
 from composer_hub.cli.paths import FILE
 from composer_hub.cli.replay_options import find_traces, teacher_options
 from composer_hub.output import Output
-from composer_hub.replay import Teacher
-from composer_hub.replay.teachers import unlisted_notes
+from composer_hub.replay.teachers import Teacher, unlisted_notes
 
 
 @click.group(short_help="Serve or list teachers.")

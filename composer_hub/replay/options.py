@@ -10,6 +10,7 @@ from composer_hub.pairs.policy import Policy
 from composer_hub.replay.teachers import Teacher
 
 ORDERS = ("cascade", "sequential", "all")
+PILOT_STEPS = 20
 AUTO = "auto"  # one teacher after the other, as long as a further pair is worth its price
 
 

@@ -34,12 +34,10 @@ from composer_hub.replay.forecasting import Forecast, forecast, order_note, prep
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger, existing
 from composer_hub.replay.market import Market
-from composer_hub.replay.options import AUTO, ReplayOptions
+from composer_hub.replay.options import AUTO, PILOT_STEPS, ReplayOptions
 from composer_hub.replay.planning import DEAR, ReplayPlan
 from composer_hub.replay.providers import TeacherError
 from composer_hub.replay.teachers import Teacher
-
-PILOT_STEPS = 20
 
 
 @dataclass(frozen=True, slots=True)

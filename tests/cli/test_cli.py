@@ -47,6 +47,18 @@ def test_help_names_every_command_and_imports_no_stage() -> None:
     }  # fmt: skip
 
 
+@pytest.mark.parametrize("command", ["replay", "teachers"])
+def test_the_help_of_a_command_that_asks_teachers_loads_neither_a_run_nor_the_redaction(command: str) -> None:
+    code = (
+        "import sys; from composer_hub.cli.main import root\n"
+        f"root.main(['{command}', '--help'], standalone_mode=False)\n"
+        "print(*[name for name in ('composer_hub.redact', 'composer_hub.replay.runs') if name in sys.modules])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
+    assert run.stdout.endswith("\n\n")
+    assert "Commands:" in run.stdout
+
+
 def commands(group: click.Group, path: tuple[str, ...] = ()) -> Iterator[tuple[str, click.Command]]:
     """Yield every command below a group with its name."""
     context = click.Context(group)

@@ -14,13 +14,18 @@ from composer_hub.replay import fake
 from tests.replay.sample import trace_of
 
 
-@pytest.mark.parametrize("module", [replay, fake], ids=["replay", "fake"])
-def test_every_public_name_is_exported(module: object) -> None:
-    public = {
-        name for name, value in vars(module).items()
-        if not name.startswith("_") and not inspect.ismodule(value)
-    }  # fmt: skip
-    assert sorted(module.__all__) == sorted(public)  # type: ignore[attr-defined]
+def test_every_public_name_of_the_fake_teachers_is_exported() -> None:
+    public = {name for name, value in vars(fake).items() if not name.startswith("_") and not inspect.ismodule(value)}
+    assert sorted(fake.__all__) == sorted(public)
+
+
+def test_a_name_is_loaded_from_the_module_that_defines_it_and_no_other_name_is_there() -> None:
+    for name, home in replay._HOMES.items():
+        value = getattr(replay, name)
+        if inspect.isclass(value) or inspect.isfunction(value):
+            assert value.__module__ == f"composer_hub.replay.{home}"
+    with pytest.raises(AttributeError, match=r"composer_hub\.replay.*'nothing'"):
+        replay.nothing  # noqa: B018  # looking is the test
 
 
 def test_a_run_from_python_continues_after_its_cap_and_ends_with_the_votes_of_its_plan(tmp_path: Path) -> None:
