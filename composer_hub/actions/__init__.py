@@ -12,7 +12,7 @@ from composer_hub.actions.calls import call_in_text, command_of, path_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.context import contexts
 from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, normalize, part_of, same
-from composer_hub.actions.shell import Unparsable, parse
+from composer_hub.actions.shell import Unparsable, parse_shell
 from composer_hub.actions.tools import TOOLS, Tool, family_of_tool, kind_of, known_tool
 
 __all__ = [
@@ -36,7 +36,7 @@ __all__ = [
     "kind_of",
     "known_tool",
     "normalize",
-    "parse",
+    "parse_shell",
     "part_of",
     "path_of",
     "same",

@@ -1,6 +1,6 @@
 """The simple commands of a shell line, in order, whatever surrounds them: for rules that ask which programs ran.
 
-`shell.parse` builds the tree of a text that it understands as a whole. This reads the same words and operators in one
+`parse_shell` builds the tree of a text that it understands as a whole. This reads the same words and operators in one
 flat pass, so that loops, tests and broken quotes hide nothing. Heredoc bodies, redirections and assignments are
 left out.
 """

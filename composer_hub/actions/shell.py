@@ -38,7 +38,7 @@ class Unparsable(exits.ComposerError, ValueError):
     """A shell text whose meaning is not certain."""
 
 
-def parse(text: str) -> tuple[Item, ...]:
+def parse_shell(text: str) -> tuple[Item, ...]:
     """Return the tree of a shell text; raise `Unparsable` if its meaning is not certain."""
     if len(text) > MAX_CHARS:
         raise Unparsable(f"The command has {len(text):,} characters; more than {MAX_CHARS:,} are compared as text.")

@@ -13,7 +13,7 @@ from typing import Any
 
 from composer_hub.actions import programs
 from composer_hub.actions.paths import enter, is_windows, normal_path, tidy, without_slash
-from composer_hub.actions.shell import Unparsable, parse
+from composer_hub.actions.shell import Unparsable, parse_shell
 from composer_hub.actions.shell_targets import (
     Act,
     is_safe,
@@ -85,7 +85,7 @@ def shell_form(text: str, *, base: str = "", cwd: str = "", keeps_cwd: bool = Tr
 def _items(text: str, base: str) -> tuple[Item, ...]:
     if is_windows(base) and not _ANY_SHELL.fullmatch(text):
         raise Unparsable("On Windows the shell may be another one, which reads backslashes and quotes otherwise.")
-    return parse(text)
+    return parse_shell(text)
 
 
 def argv_text(argv: Sequence[str]) -> str:

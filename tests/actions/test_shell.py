@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from composer_hub.actions.shell import MAX_CHARS, MAX_DEPTH, Simple, Unparsable, parse
+from composer_hub.actions.shell import MAX_CHARS, MAX_DEPTH, Simple, Unparsable, parse_shell
 from composer_hub.actions.shell_form import ShellForm, argv_text, shell_form
 from composer_hub.records import canonical_json
 from tests.quick import cases
@@ -301,7 +301,7 @@ def test_a_form_knows_whether_the_directory_and_files_may_have_changed(text: str
 )  # fmt: skip
 def test_a_text_that_is_not_read_with_certainty_is_its_own_form(text: str) -> None:
     with pytest.raises(Unparsable):
-        parse(text)
+        parse_shell(text)
     assert shell_form(text).value == {"text": text}
 
 
@@ -330,7 +330,7 @@ def spelled(draw: st.DrawFn, text: str) -> str:
 
 
 def words_of(text: str) -> list[str | None]:
-    (item,) = parse(text)
+    (item,) = parse_shell(text)
     command = item.pipelines[0].commands[0]
     assert isinstance(command, Simple)
     return [word.literal for word in command.words]

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from benchmarks.redaction.carriers import CARRIERS, carried
 from benchmarks.redaction.plants import NAMES, planted_trace, plants
 from benchmarks.redaction.sessions import SETS, trace_of
-from composer_hub.actions.shell import Unparsable, parse
+from composer_hub.actions.shell import Unparsable, parse_shell
 from composer_hub.ingest.reading import Reading
 from composer_hub.records import Message, ToolCall, Trace
 from composer_hub.redact import Redactor
@@ -62,7 +62,7 @@ def is_shell(text: str) -> bool:
 
 def is_read(text: str) -> bool:
     try:
-        return bool(parse(text))
+        return bool(parse_shell(text))
     except Unparsable:
         return False
 
