@@ -15,7 +15,7 @@ from typing import IO, Any
 
 import orjson
 
-from composer_hub.ingest.foreign import MAX_DEPTH, as_dict, dicts, parse, repaired
+from composer_hub.ingest.foreign import MAX_DEPTH, as_dict, dicts, parse_json, repaired
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.named_files import problem_of
 from composer_hub.records import clean
@@ -94,7 +94,7 @@ def read_document(path: Path, report: FileReport) -> Any:
     data = path.read_bytes()
     report.counts["bytes"] += len(data)
     try:
-        return parse(data, report)
+        return parse_json(data, report)
     except ValueError as error:
         raise SessionError(
             f"{path} is not JSON ({error}). If it is still being written, wait for it to end."
@@ -185,7 +185,7 @@ def _whole_lines(text: bytes) -> list[dict[str, Any]]:
     records = []
     for line in text.split(b"\n"):
         try:
-            value = parse(line) if line[:1] == b"{" and line.rstrip()[-1:] == b"}" else None
+            value = parse_json(line) if line[:1] == b"{" and line.rstrip()[-1:] == b"}" else None
         except ValueError:
             continue
         if isinstance(value, dict) and value:
@@ -215,7 +215,7 @@ def _cut_json(text: bytes) -> Any:
             break
     for end, closers in reversed(cuts[-8:]):
         try:
-            return parse(text[:end] + closers)
+            return parse_json(text[:end] + closers)
         except ValueError:
             continue
     return None

@@ -1,8 +1,8 @@
 """Values of foreign JSON: whatever a field holds, the caller gets a value of the type that it can work with.
 
-`parse` reads bytes that may be broken. The functions after it take any parsed value and return an object, a list, text
-or a number: empty or None if the value is something else. All text is valid Unicode: bytes that are not UTF-8 and lone
-surrogates become U+FFFD, and the report counts them as repaired.
+`parse_json` reads bytes that may be broken. The functions after it take any parsed value and return an object, a list,
+text or a number: empty or None if the value is something else. All text is valid Unicode: bytes that are not UTF-8 and
+lone surrogates become U+FFFD, and the report counts them as repaired.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ MAX_DEPTH = 60
 """Deeper values are kept as text, since Arrow and JSON writers fail on them."""
 
 
-def parse(data: bytes, report: FileReport | None = None) -> Any:
+def parse_json(data: bytes, report: FileReport | None = None) -> Any:
     """Return the JSON value of some bytes, with broken text repaired; raise ValueError if it is not JSON."""
     try:
         return orjson.loads(data)
@@ -128,7 +128,7 @@ def parsed(value: Any) -> Any:
     if not isinstance(value, str):
         return value
     try:
-        return parse(value.encode("utf-8", "surrogatepass"))
+        return parse_json(value.encode("utf-8", "surrogatepass"))
     except ValueError:
         return None
 

@@ -30,7 +30,7 @@ from composer_hub.ingest.foreign import (
     first_text,
     joined,
     list_at,
-    parse,
+    parse_json,
     text_at,
 )
 from composer_hub.ingest.report import FileReport, SessionError
@@ -118,7 +118,7 @@ class _Log:
             self.report.corrupt(number, f"{name} unpacks to more than {MAX_MEMBER >> 20} MB, and was skipped.")
             return None
         try:
-            return parse(data, self.report)
+            return parse_json(data, self.report)
         except ValueError as error:
             self.report.corrupt(number, f"{name} is not JSON ({error}) and was skipped.")
             return None

@@ -16,7 +16,7 @@ from typing import Any
 
 from composer_hub.ingest.assemble import counts_of
 from composer_hub.ingest.documents import head_records, parquet_columns, read_rows
-from composer_hub.ingest.foreign import is_within, parse
+from composer_hub.ingest.foreign import is_within, parse_json
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Trace, from_row
 from composer_hub.session import Session
@@ -114,7 +114,7 @@ def _decoded(value: Any) -> Any:
     """Decode a value of a JSON column, which is text in Parquet, whole or item by item."""
     if isinstance(value, list):
         return [_decoded(item) if isinstance(item, str) else item for item in value]
-    return parse(value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else value
+    return parse_json(value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else value
 
 
 def _without_nulls(value: Any) -> Any:
