@@ -51,7 +51,7 @@ class TeacherAnswer:
     request_id: str = ""
 
 
-def parse(body: bytes) -> Any:
+def parse_body(body: bytes) -> Any:
     """Parse a body as JSON, or raise ValueError. Lone surrogates, which orjson refuses, become U+FFFD."""
     try:
         return orjson.loads(body)
@@ -132,7 +132,7 @@ def _arguments(arguments: Any) -> Any:
     if not isinstance(arguments, str):
         return {} if arguments is None else arguments
     try:
-        return parse(arguments.encode("utf-8", "replace")) if arguments.strip() else {}
+        return parse_body(arguments.encode("utf-8", "replace")) if arguments.strip() else {}
     except ValueError:
         return arguments
 

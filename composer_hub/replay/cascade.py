@@ -486,7 +486,7 @@ def outcome_of(stored: Stored, teacher: Teacher, known_tools: Collection[str]) -
     """Return the outcome that the ledger has stored."""
     if stored.response is None:
         return AskOutcome(stored.kind, cost=stored.cost, price_stamp=stored.price_stamp)
-    answer = answers.read(answers.parse(stored.response), teacher, known_tools)
+    answer = answers.read(answers.parse_body(stored.response), teacher, known_tools)
     return AskOutcome(answer.status, answer, stored.cost, stored.cost_source, stored.price_stamp, stored.latency_s)
 
 

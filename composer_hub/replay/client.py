@@ -90,7 +90,7 @@ class Client:
         if "text/html" in response.headers.get("content-type", ""):
             return RequestFailure("html", None, detail="the endpoint sent a web page", request_id=request_id)
         try:
-            content = answers.parse(body)
+            content = answers.parse_body(body)
         except ValueError:
             return RequestFailure("bad_json", None, detail="the answer is not JSON", request_id=request_id)
         failure = answers.failure_in(content, self.teacher, now=self._wall())
@@ -98,7 +98,7 @@ class Client:
 
     def _refused(self, response: httpx.Response) -> RequestFailure:
         try:
-            body = answers.parse(self.blot(response.content))
+            body = answers.parse_body(self.blot(response.content))
         except (ValueError, httpx.StreamError):
             body = None
         return from_status(

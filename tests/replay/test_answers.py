@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from composer_hub.replay.answers import cost_of, failure_in, parse, read, same_model
+from composer_hub.replay.answers import cost_of, failure_in, parse_body, read, same_model
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
 
@@ -110,13 +110,13 @@ def test_a_model_is_recognized_by_its_other_names_and_distinct_from_other_sizes(
 
 
 def test_lone_surrogates_in_an_answer_become_replacement_characters() -> None:
-    assert parse(b'{"content": "a\\ud800b"}')["content"] == "a\ufffdb"
+    assert parse_body(b'{"content": "a\\ud800b"}')["content"] == "a\ufffdb"
 
 
 def test_bottomless_json_is_refused() -> None:
     with pytest.raises(ValueError):  # noqa: PT011 -- orjson and json word it differently
-        parse(b"[" * 100_000)
-    assert parse(json.dumps({"a": 1}).encode()) == {"a": 1}
+        parse_body(b"[" * 100_000)
+    assert parse_body(json.dumps({"a": 1}).encode()) == {"a": 1}
 
 
 @pytest.mark.parametrize("usage", [
