@@ -86,7 +86,7 @@ def _send(word: str, files: dict[str, bytes]) -> str:
     if not _is_file(name):
         return word
     content = Path(name).read_bytes()
-    path = f"inputs/{digest(content)}/{Path(name).name}"
+    path = f"inputs/{content_digest(content)}/{Path(name).name}"
     files[path] = content
     return f"{head}{MOUNT}/{path}"
 
@@ -101,12 +101,12 @@ def _send_code(paths: Sequence[Path], files: dict[str, bytes]) -> str:
                 sources[name.as_posix()] = one.read_bytes()
     if not sources:
         return ""
-    folder = f"code/{digest(b''.join(name.encode() + content for name, content in sorted(sources.items())))}"
+    folder = f"code/{content_digest(b''.join(name.encode() + content for name, content in sorted(sources.items())))}"
     files.update({f"{folder}/{name}": content for name, content in sources.items()})
     return folder
 
 
-def digest(content: bytes) -> str:
+def content_digest(content: bytes) -> str:
     """Return a short digest, used as a folder name."""
     return hashlib.sha256(content).hexdigest()[:12]
 

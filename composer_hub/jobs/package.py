@@ -14,7 +14,7 @@ from pathlib import Path
 import composer_hub
 from composer_hub import exits, extras
 from composer_hub.hub import HubDestination
-from composer_hub.jobs.inputs import MOUNT, digest
+from composer_hub.jobs.inputs import MOUNT, content_digest
 
 EXTRAS = "[train,report]"
 _BUILDS = ("hatchling", "hatch_fancy_pypi_readme")  # build requirements of pyproject.toml
@@ -45,7 +45,7 @@ def _sent(wheel: Path, named: str) -> tuple[str, dict[str, bytes]]:
             f"There is no wheel {wheel}. Build one with `pip wheel --no-deps CHECKOUT` and pass it as --package."
         )
     content = wheel.read_bytes()
-    path = f"package/{digest(content)}/{wheel.name}"
+    path = f"package/{content_digest(content)}/{wheel.name}"
     return f"{MOUNT}/{path}{named}", {path: content}
 
 
