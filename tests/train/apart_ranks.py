@@ -20,7 +20,7 @@ from peft import LoraConfig  # noqa: E402
 from transformers import set_seed  # noqa: E402
 
 from composer_hub.hub import FolderDestination  # noqa: E402
-from composer_hub.train.apart.deltas import digest, read_values  # noqa: E402
+from composer_hub.train.apart.deltas import read_values, values_digest  # noqa: E402
 from composer_hub.train.apart.federation import Federation, FederationError, Rules  # noqa: E402
 from composer_hub.train.apart.local_sgd import LocalSGD  # noqa: E402
 from composer_hub.train.apart.rounds import Rounds  # noqa: E402
@@ -70,10 +70,10 @@ def federated(folder: Path) -> dict[str, Any]:
         trainer.add_callback(trainer.apart)
         try:
             trainer.train()
-            ends = gather_object([digest(trainer.apart._values())])
+            ends = gather_object([values_digest(trainer.apart._values())])
         except FederationError as error:
             said = str(error)
-    shared = digest(read_values(folder / "hub" / "me" / "apart" / "adapter_model.safetensors")[0])
+    shared = values_digest(read_values(folder / "hub" / "me" / "apart" / "adapter_model.safetensors")[0])
     return {"ends": ends, "shared": shared, "said": gather_object([said])}
 
 

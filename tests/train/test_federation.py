@@ -24,7 +24,7 @@ from composer_hub.cli.federation import federation as federation_group
 from composer_hub.hub import Add, HubDestination
 from composer_hub.local_hub.server import ServerProcess
 from composer_hub.train.apart.card import card_files, federation_card
-from composer_hub.train.apart.deltas import Values, digest, outer_step, to_bytes
+from composer_hub.train.apart.deltas import Values, outer_step, to_bytes, values_digest
 from composer_hub.train.apart.federation import Federation, FederationError, State
 from composer_hub.train.apart.status import NoFederation, read_status
 from tests.train.federation_worker import START, rules_of, trained
@@ -91,7 +91,7 @@ def test_the_outer_step_is_that_of_nesterov_on_the_mean() -> None:
 
 def test_a_round_without_a_delta_that_counts_changes_nothing() -> None:
     velocity: Values = {}
-    assert digest(outer_step(START, velocity, [], lr=0.7, momentum=0.9)) == digest(START)
+    assert values_digest(outer_step(START, velocity, [], lr=0.7, momentum=0.9)) == values_digest(START)
     assert not velocity
 
 
@@ -100,7 +100,7 @@ def test_a_round_without_a_delta_that_counts_changes_nothing() -> None:
 
 def test_all_workers_have_the_same_bits_after_each_round_and_the_repository_has_them_too(meeting: Meeting) -> None:
     (ada, a), (bob, b) = meeting.joined("ada", "bob")
-    assert a.digest == b.digest == digest(START)
+    assert a.digest == b.digest == values_digest(START)
     for number in range(2):
         delivered(ada, a)
         delivered(bob, b)
@@ -110,7 +110,7 @@ def test_all_workers_have_the_same_bits_after_each_round_and_the_repository_has_
     fresh = meeting.worker("eve")
     assert fresh.join(meeting.rules, START).digest == a.digest
     head = meeting.where.resolve(meeting.repo, "main", "model")
-    assert digest(fresh._values(head, "adapter_model.safetensors")) == a.digest
+    assert values_digest(fresh._values(head, "adapter_model.safetensors")) == a.digest
 
 
 def bob_first(bob: Federation, b: State, ada: Federation, a: State) -> tuple[State, State]:
@@ -152,7 +152,7 @@ def test_a_late_worker_is_left_out_and_may_come_back(meeting: Meeting) -> None:
 def bad(kind: str, start: Values) -> bytes:
     """Return the file of a delta that must not count."""
     values = {name: np.full_like(value, 0.1) for name, value in start.items()}
-    facts = {"start": digest(start)}
+    facts = {"start": values_digest(start)}
     if kind == "NaN":
         values["layer.1"][0, 0] = np.nan
     if kind == "shape":
@@ -198,7 +198,7 @@ def test_a_file_that_is_changed_after_its_round_is_noticed(meeting: Meeting) -> 
     delivered(bob, b)
     ada.wait(a)
     other = {name: value * np.float32(1.1) for name, value in START.items()}
-    meeting.put("rounds/0/bob.safetensors", to_bytes(other, {"start": digest(START)}))
+    meeting.put("rounds/0/bob.safetensors", to_bytes(other, {"start": values_digest(START)}))
     with pytest.raises(FederationError, match="is not the file that was counted"):
         meeting.worker("eve").join(meeting.rules, START)
 

@@ -17,7 +17,7 @@ from transformers import TrainerCallback, set_seed  # noqa: E402
 
 from composer_hub.hub import HubDestination  # noqa: E402
 from composer_hub.local_hub.server import ServerProcess  # noqa: E402
-from composer_hub.train.apart.deltas import digest, read_values  # noqa: E402
+from composer_hub.train.apart.deltas import read_values, values_digest  # noqa: E402
 from composer_hub.train.apart.federation import Federation, Rules  # noqa: E402
 from composer_hub.train.apart.rounds import Rounds  # noqa: E402
 from composer_hub.train.apart.status import read_status  # noqa: E402
@@ -51,7 +51,7 @@ class Place:
     def values(self, repo: str) -> str:
         """Return the digest of the adapter in the repository."""
         head = self.where.resolve(repo, "main", "model")
-        return digest(read_values(self.where.fetch(repo, head, "adapter_model.safetensors", "model"))[0])
+        return values_digest(read_values(self.where.fetch(repo, head, "adapter_model.safetensors", "model"))[0])
 
 
 class StopAt(TrainerCallback):
@@ -77,19 +77,19 @@ def test_a_worker_ends_with_the_adapter_of_the_repository_and_peft_knows_its_nam
     ada = place.worker(repo, "ada")
     ada.train()
     ada.apart.finish()
-    assert digest(ada.apart._values()) == place.values(repo)
+    assert values_digest(ada.apart._values()) == place.values(repo)
     status = read_status(place.where, repo)
     assert [row["workers"] for row in status.rows()] == [["ada"], ["ada"]]
     assert status.results["ada"]["digest"] == place.values(repo)
     folder = place.folder / "saved"
     ada.save_model(str(folder))
-    assert digest(read_values(folder / "adapter_model.safetensors")[0]) == place.values(repo)
+    assert values_digest(read_values(folder / "adapter_model.safetensors")[0]) == place.values(repo)
     assert isinstance(ada.model, PeftModel)
     # One that comes after the end takes what there is.
     bob = place.worker(repo, "bob")
-    assert digest(bob.apart._values()) != place.values(repo)
+    assert values_digest(bob.apart._values()) != place.values(repo)
     bob.train()
-    assert digest(bob.apart._values()) == place.values(repo)
+    assert values_digest(bob.apart._values()) == place.values(repo)
     assert len(read_status(place.where, repo).closed) == 2
 
 
@@ -105,7 +105,7 @@ def test_a_worker_that_continues_in_the_middle_of_a_round_sends_what_it_would_ha
     second = place.worker(broken, "ada")
     second.train(resume_from_checkpoint=str(place.folder / broken / "ada" / "run" / "checkpoint-3"))
     assert place.values(broken) == place.values(whole)
-    assert digest(second.apart._values()) == place.values(whole)
+    assert values_digest(second.apart._values()) == place.values(whole)
 
 
 def test_a_model_without_an_adapter_is_refused(world: Any, tmp_path: Path) -> None:

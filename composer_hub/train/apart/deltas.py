@@ -35,7 +35,7 @@ class Delta:
     norm: float
 
 
-def digest(values: Values) -> str:
+def values_digest(values: Values) -> str:
     """Return the digest of names, shapes and bits."""
     found = hashlib.sha256()
     for name in sorted(values):
@@ -62,8 +62,8 @@ def read_delta(path: Path, worker: str, start: Values) -> Delta:
         values, facts = read_values(path)
     except (SafetensorError, ValueError, TypeError, OSError) as error:
         raise RefusedDelta("its file is no safetensors file") from error
-    if facts.get("start") != digest(start):
-        raise RefusedDelta(f"it starts from {str(facts.get('start'))[:12]}, not from {digest(start)[:12]}")
+    if facts.get("start") != values_digest(start):
+        raise RefusedDelta(f"it starts from {str(facts.get('start'))[:12]}, not from {values_digest(start)[:12]}")
     if {name: value.shape for name, value in values.items()} != {name: value.shape for name, value in start.items()}:
         raise RefusedDelta("its tensors have other names or shapes")
     if any(value.dtype != np.float32 for value in values.values()):

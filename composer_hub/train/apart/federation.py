@@ -35,11 +35,11 @@ from composer_hub.train.apart.deltas import (
     Delta,
     RefusedDelta,
     Values,
-    digest,
     outer_step,
     read_delta,
     read_values,
     to_bytes,
+    values_digest,
     without_outliers,
 )
 from composer_hub.train.apart.problems import NAME, NAME_WORDS
@@ -76,7 +76,7 @@ class State:
 
     @property
     def digest(self) -> str:
-        return digest(self.values)
+        return values_digest(self.values)
 
 
 Look = tuple[str, dict[str, Any]]  # a head, and its files
@@ -117,7 +117,7 @@ class Federation:
             changes = {f"workers/{self.worker}.json": me}
             if RULES not in there:
                 self._check_empty(there)
-                about = dataclasses.asdict(rules) | {"start": digest(start)}
+                about = dataclasses.asdict(rules) | {"start": values_digest(start)}
                 changes |= {RULES: _json(about), START: to_bytes(start), ADAPTER: to_bytes(start)} | dict(files or {})
                 title = f"{self.worker} founds the federation"
             else:
@@ -273,7 +273,7 @@ class Federation:
         head, there = self._look()
         if self._state is None:
             values = self._values(head, START)
-            if digest(values) != self._agreed(head)[1]:
+            if values_digest(values) != self._agreed(head)[1]:
                 raise FederationError(
                     f"{self.repo}/{START} is not the start that {RULES} names. Found another federation."
                 )
