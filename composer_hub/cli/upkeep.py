@@ -38,7 +38,7 @@ def check(data: Path | None, repair: bool, out: Output) -> None:
     Exits with 1 if something is missing or damaged. The server may be running.
     """
     with _opened(data) as store:
-        found = checking.check(store, set_aside=repair)
+        found = checking.check_folder(store, set_aside=repair)
         if not found.problems and not found.damaged:
             counts = ("num_repos", "num_buckets", "num_commits", "num_objects", "num_bytes")
             out.record({"data": str(store.root)} | {name: getattr(found, name) for name in counts}, id_key="data")

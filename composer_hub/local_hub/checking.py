@@ -44,7 +44,7 @@ class FolderCheck:
     damaged: set[str] = field(default_factory=set)
 
 
-def check(store: Store, *, set_aside: bool = False) -> FolderCheck:
+def check_folder(store: Store, *, set_aside: bool = False) -> FolderCheck:
     """Check a folder. With `set_aside`, damaged objects go to `damaged/`, so that uploads bring them again."""
     found = FolderCheck()
     db = store.read()

@@ -20,7 +20,7 @@ from huggingface_hub.utils import httpx
 
 from composer_hub.local_hub.app import open_store
 from composer_hub.local_hub.bucketstore import apply_batch, create_bucket, delete_bucket
-from composer_hub.local_hub.checking import check
+from composer_hub.local_hub.checking import check_folder
 from composer_hub.local_hub.chunkstore import XetFile
 from composer_hub.local_hub.cleaning import MIN_AGE, clean
 from composer_hub.local_hub.server import start_server
@@ -83,7 +83,7 @@ def commit(store: Store, repo: Repo, path: str, entry: TreeEntry) -> str:
 
 
 def whole(store: Store) -> bool:
-    found = check(store)
+    found = check_folder(store)
     return not found.problems and not found.damaged
 
 
@@ -206,7 +206,7 @@ def test_commits_and_cleaning_at_once_lose_nothing(store: Store, repo: Repo, tmp
         stop.set()
         cleaner.join()
     assert len(refused) < 2500
-    found = check(store)
+    found = check_folder(store)
     assert (found.problems, found.damaged) == ([], set())
 
 
@@ -293,7 +293,7 @@ def test_a_damaged_pack_is_not_packed_again(store: Store, repo: Repo) -> None:
     (blob,) = store.blobs.all()
     store.blobs.path(blob).write_bytes(store.blobs.path(blob).read_bytes()[:-1] + b"x")
     clean(store, min_age=0)
-    assert check(store).damaged == {blob}
+    assert check_folder(store).damaged == {blob}
 
 
 @pytest.mark.parametrize("kind", ["lfs", "chunks", "regular", "small"])
@@ -313,7 +313,7 @@ def test_damage_is_found_named_and_set_aside(store: Store, repo: Repo, kind: str
         (blob,) = store.blobs.all()
         path = store.blobs.path(blob)
         path.write_bytes(path.read_bytes()[:-1] + b"x") if harm == "damage" else path.unlink()
-    found = check(store, set_aside=True)
+    found = check_folder(store, set_aside=True)
     (problem,) = found.problems
     assert problem.where.startswith("me/a@")
     assert problem.where.endswith(":d/f.bin")
