@@ -24,7 +24,7 @@ from composer_hub.hub import destination
 from composer_hub.train.apart.status import read_status
 from composer_hub.train.evals import measured
 from composer_hub.train.run.main import quieten, run
-from composer_hub.train.run.options import parse
+from composer_hub.train.run.options import parse_options
 
 BATCH = 32
 COMMON = (
@@ -55,7 +55,7 @@ def started(folder: Path, seed: int, steps: int, batch: int, half: str, *more: s
 def _trained(words: list[str], half: str, log: str) -> None:
     os.environ["HALF"] = half
     with open(log, "w", buffering=1) as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-        run(parse(words))
+        run(parse_options(words))
 
 
 def rates(folder: Path) -> list[float]:

@@ -36,13 +36,13 @@ def one_run(seed: int, folder: Path, more: list[str]) -> dict[str, Any]:
     from composer_hub.hub import digest_of
     from composer_hub.train.evals import measured
     from composer_hub.train.run.main import quieten, run
-    from composer_hub.train.run.options import parse
+    from composer_hub.train.run.options import parse_options
 
     quieten()
     begun = time.process_time()
     words = ["--config", "tiny", "--seed", str(seed), "--output_dir", str(folder), "--to", str(folder.parent), *more]
     with contextlib.redirect_stdout(io.StringIO()):
-        run(parse(words))
+        run(parse_options(words))
     state = json.loads((max(folder.glob("checkpoint-*"), key=_step) / "trainer_state.json").read_text())
     rates = [rate for _, rate in measured(state["log_history"])]
     rewards = [line["reward"] for line in state["log_history"] if "reward" in line]

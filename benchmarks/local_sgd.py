@@ -24,7 +24,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch reads it
 
 from benchmarks.federation import rates
 from composer_hub.train.run.main import quieten, run
-from composer_hub.train.run.options import parse
+from composer_hub.train.run.options import parse_options
 
 STEPS, ROLLOUTS = 16, 64
 ONE = "one process"
@@ -64,7 +64,7 @@ def trained(words: list[str], rank: int, num_ranks: int, port: int, log: Path) -
         os.environ.update({name: str(value) for name, value in place.items()})
         os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "ACCELERATE_USE_CPU": "true"}
     with open(log, "w", buffering=1) as file, contextlib.redirect_stdout(file), contextlib.redirect_stderr(file):
-        run(parse(words))
+        run(parse_options(words))
 
 
 def one_run(seed: int, arm: str) -> dict[str, Any]:

@@ -56,14 +56,14 @@ def evaluate(
     check_words(words)
     from composer_hub.train.run import evaluate as stage
     from composer_hub.train.run.main import quieten
-    from composer_hub.train.run.options import parse
+    from composer_hub.train.run.options import parse_options
 
     quieten()
     where = destination(to)
     if not dry_run and "/" in model and not Path(model).is_dir():
         check_target(where, parse_ref(model).repo, "model", public=public, repo_type="model")
     with tempfile.TemporaryDirectory(prefix="composer-eval-") as folder:
-        evaluation, inputs = stage.evaluate(parse([*words, "--output_dir", folder]), where)
+        evaluation, inputs = stage.evaluate(parse_options([*words, "--output_dir", folder]), where)
     rate = evaluation.rate
     out.record(
         {"pass@1": round(rate.value, 4), "low": round(rate.low, 4), "high": round(rate.high, 4),

@@ -33,7 +33,7 @@ from composer_hub.train.checkpoints import last_complete  # noqa: E402
 from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.run.export import read_rollouts  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
-from composer_hub.train.run.options import parse, settings_of  # noqa: E402
+from composer_hub.train.run.options import parse_options, settings_of  # noqa: E402
 
 # ------------------------------------------------------------------- environments and rewards that runs below name
 
@@ -129,7 +129,7 @@ def steps_of(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.filterwarnings("ignore:The environment:UserWarning")
 def test_a_run_continues_when_some_episodes_hang_or_fail(world: Any, tmp_path: Path) -> None:
-    run(parse(words(world, tmp_path, "--environment", f"{HERE}:Troubled", "--tasks", f"{HERE}:some_trouble")))
+    run(parse_options(words(world, tmp_path, "--environment", f"{HERE}:Troubled", "--tasks", f"{HERE}:some_trouble")))
     steps = steps_of(tmp_path)
     assert min(step["rollout/env_lost"] for step in steps) >= 8  # every episode of "reset" and of "nan"
     assert sum(step["rollout/env_timeouts"] for step in steps) > 0
@@ -149,7 +149,7 @@ def test_a_run_continues_when_some_episodes_hang_or_fail(world: Any, tmp_path: P
 @pytest.mark.filterwarnings("ignore:The environment:UserWarning")
 def test_asynchronous_tools_and_rewards_have_the_same_limits(world: Any, tmp_path: Path) -> None:
     more = ["--environment", f"{HERE}:AsyncDesk", "--tasks", "composer_hub.environments.desk:tasks", "--max_steps", "1"]
-    run(parse(words(world, tmp_path, *more, "--rewards", f"{HERE}:length_reward")))
+    run(parse_options(words(world, tmp_path, *more, "--rewards", f"{HERE}:length_reward")))
     steps = steps_of(tmp_path)
     assert sum(step["rollout/env_timeouts"] for step in steps) > 0
     assert {name for name in steps[0] if name.startswith("rewards/")} == {
@@ -161,12 +161,12 @@ def test_asynchronous_tools_and_rewards_have_the_same_limits(world: Any, tmp_pat
 @pytest.mark.filterwarnings("ignore:The environment:UserWarning")
 def test_a_run_ends_when_every_episode_of_a_batch_is_lost(world: Any, tmp_path: Path) -> None:
     with pytest.raises(EnvironmentFailed, match=r"All 16 episodes.* is lost: reset failed \(OSError: no room left\)"):
-        run(parse(words(world, tmp_path, "--environment", f"{HERE}:Troubled", "--tasks", f"{HERE}:all_reset")))
+        run(parse_options(words(world, tmp_path, "--environment", f"{HERE}:Troubled", "--tasks", f"{HERE}:all_reset")))
 
 
 def test_fewer_tasks_than_one_batch_needs_are_refused(world: Any, tmp_path: Path) -> None:
     with pytest.raises(TrainerError, match="One generation batch takes 4 tasks, but there are only 3"):
-        run(parse(words(world, tmp_path, "--environment", "desk", "--num_tasks", "3")))
+        run(parse_options(words(world, tmp_path, "--environment", "desk", "--num_tasks", "3")))
 
 
 @pytest.mark.parametrize(("reward", "says"), [
@@ -178,7 +178,7 @@ def test_a_failing_reward_function_ends_the_run_with_its_name(
     reward: str, says: str, world: Any, tmp_path: Path
 ) -> None:
     with pytest.raises(RewardError, match=says):
-        run(parse(words(world, tmp_path, "--environment", "desk", "--rewards", f"{HERE}:{reward}")))
+        run(parse_options(words(world, tmp_path, "--environment", "desk", "--rewards", f"{HERE}:{reward}")))
 
 
 # -------------------------------------------------------------------------------------------------------------- names
@@ -364,7 +364,7 @@ def test_a_run_trains_on_harbor_tasks(world: Any, tmp_path: Path) -> None:
         "--harbor_agent",
         "tests.environments.local_harbor:FolderAgent",
     ]
-    final = run(parse(words(world, tmp_path, *more, "--max_steps", "1", "--env_timeout_s", "60")))
+    final = run(parse_options(words(world, tmp_path, *more, "--max_steps", "1", "--env_timeout_s", "60")))
     (step,) = steps_of(tmp_path)
     assert (step["rollout/env_lost"], step["reward"]) == (0, 0)  # the tiny model knows no bash
     card = (final / "README.md").read_text()

@@ -136,7 +136,7 @@ def test_a_server_that_hangs_or_dies_loses_the_episode(serve: Any) -> None:
 def test_a_run_trains_on_an_openenv_server(serve: Any, world: Any, tmp_path: Path) -> None:
     from composer_hub.train.checkpoints import last_complete
     from composer_hub.train.run.main import run
-    from composer_hub.train.run.options import parse
+    from composer_hub.train.run.options import parse_options
 
     words = (
         f"--environment openenv:{serve('add')[0]} --tasks composer_hub.environments.desk:tasks "
@@ -147,7 +147,7 @@ def test_a_run_trains_on_an_openenv_server(serve: Any, world: Any, tmp_path: Pat
         f"--eval_tasks composer_hub.environments.desk:tasks --num_eval_tasks 4 --to {tmp_path} "
         f"--output_dir {tmp_path / 'run'}"
     )
-    final = run(parse(words.split()))
+    final = run(parse_options(words.split()))
     state = json.loads((last_complete(tmp_path / "run") / "trainer_state.json").read_text())  # type: ignore[operator]
     steps = [line for line in state["log_history"] if "grad_norm" in line]
     assert [line["rollout/env_lost"] for line in steps] == [0, 0]

@@ -34,7 +34,7 @@ from composer_hub.train.evals import measured, num_also_in, pass_rate, wilson  #
 from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.run.inputs import eval_rows, input_names, resolve  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
-from composer_hub.train.run.options import parse, settings_of  # noqa: E402
+from composer_hub.train.run.options import parse_options, settings_of  # noqa: E402
 from tests.train.test_run_ends import ringing  # noqa: E402
 from tests.train.tiny_run import arguments, weights  # noqa: E402
 
@@ -110,7 +110,7 @@ def published_tasks(root: Path) -> None:
 def measured_run(shelf: Path, world: Any) -> Path:
     """A run like `runs/whole`, but measured on held-out tasks."""
     published_tasks(shelf)
-    return run(parse(arguments(world, shelf, "measured", *MEASURED))).parent
+    return run(parse_options(arguments(world, shelf, "measured", *MEASURED))).parent
 
 
 def history(folder: Path) -> list[dict[str, Any]]:
@@ -145,9 +145,9 @@ def test_a_measurement_that_sigterm_has_prevented_is_made_after_the_resume(
     words = arguments(world, shelf, folder.name, *MEASURED, "--max_minutes", "9", "--repo", "me/hurried")
     # Readings: start, launch, record, steps 1 and 2, save, then in step 3 before its measurement begins.
     with pytest.raises(exits.Stopped, match="SIGTERM ended the run at step 3 of 4"):
-        run(parse(words), clock=ringing(7))
+        run(parse_options(words), clock=ringing(7))
     assert [step for step, _ in measured(history(folder))] == [0]
-    final = run(parse([*words, "--resume", "true"]))
+    final = run(parse_options([*words, "--resume", "true"]))
     assert measured(history(folder)) == measured(history(measured_run))
     expected, resumed = weights(measured_run / "final"), weights(final)
     assert all(torch.equal(expected[name], resumed[name]) for name in expected)
@@ -158,14 +158,14 @@ def test_sigterm_inside_a_reward_function_is_not_reported_as_its_failure(
 ) -> None:
     words = arguments(world, shelf, "rung", *MEASURED, "--repo", "me/rung", "--rewards", "tests.train.unfit:rings")
     with pytest.raises(exits.Stopped, match="SIGTERM arrived outside training"):
-        run(parse(words))
+        run(parse_options(words))
     assert json.loads((shelf / "runs/rung/composer_run.json").read_text())["launches"][0]["exit_code"] == exits.STOPPED
 
 
 @pytest.mark.usefixtures("no_plots")
 def test_the_same_weights_have_the_same_rate(shelf: Path, measured_run: Path, world: Any) -> None:
     words = arguments(world, shelf, "again", *MEASURED, "--model_name_or_path", str(measured_run / "final"))
-    run(parse([*words, "--beta_replay", "0", "--max_steps", "1", "--repo", "me/again"]))
+    run(parse_options([*words, "--beta_replay", "0", "--max_steps", "1", "--repo", "me/again"]))
     first = dict(measured(history(shelf / "runs" / "again")))[0]
     assert first == dict(measured(history(measured_run)))[4]
 
@@ -195,7 +195,7 @@ def the_same_tasks(count: int, seed: int = 0) -> list[dict[str, Any]]:
 def test_rates_on_tasks_without_a_version_are_on_the_card_only(shelf: Path, world: Any) -> None:
     more = "--tasks tests.train.test_evals:the_same_tasks --eval_tasks tests.train.test_evals:the_same_tasks"
     more += " --num_eval_tasks 3 --max_steps 1 --repo me/function --rollouts_repo me/function-rollouts"
-    final = run(parse(arguments(world, shelf, "function", *more.split())))
+    final = run(parse_options(arguments(world, shelf, "function", *more.split())))
     card = (final / "README.md").read_text()
     assert "`tests.train.test_evals:the_same_tasks` (not a version that composer_hub published)" in card
     assert "**3 of these tasks are also training tasks**" in card
@@ -232,7 +232,7 @@ def test_harbor_tasks_can_be_held_out(tmp_path: Path, world: Any) -> None:
         "--beta_replay",
         "0",
     )
-    options = parse([*words, "--tasks", "composer_hub.environments.desk:tasks"])
+    options = parse_options([*words, "--tasks", "composer_hub.environments.desk:tasks"])
     names = input_names(options.sources, options.evals, options.config, options.model)
     inputs = resolve(names, FolderDestination(tmp_path / "hub"), options.sources)
     assert [Path(row["task_dir"]).name for row in eval_rows(inputs, options.evals)] == ["a", "b"]
@@ -241,4 +241,4 @@ def test_harbor_tasks_can_be_held_out(tmp_path: Path, world: Any) -> None:
 
 def test_an_unknown_split_is_refused_with_the_splits_there_are(shelf: Path, measured_run: Path, world: Any) -> None:
     with pytest.raises(TrainerError, match=r"no split 'dev', only .* Choose one with --eval_split"):
-        run(parse(arguments(world, shelf, "dev", *MEASURED, "--eval_split", "dev")))
+        run(parse_options(arguments(world, shelf, "dev", *MEASURED, "--eval_split", "dev")))

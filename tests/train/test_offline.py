@@ -33,7 +33,7 @@ from composer_hub.train.metrics import METRICS  # noqa: E402
 from composer_hub.train.run.export import RunFacts, Scored, to_trace  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
 from composer_hub.train.run.offline import OfflineTrainer  # noqa: E402
-from composer_hub.train.run.options import parse  # noqa: E402
+from composer_hub.train.run.options import parse_options  # noqa: E402
 from composer_hub.train.teacher import keeping_hidden  # noqa: E402
 from composer_hub.train.terms import TermModel  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
@@ -314,7 +314,7 @@ def shelf(live: Any, world: Any, tmp_path_factory: pytest.TempPathFactory) -> Pa
     card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})
     publish(where, "me/pairs", [pairs_table(rows, {pair.trace_id: "train" for pair in rows})], card)
     with without_plots():
-        run(parse(arguments(world, root, "whole")))
+        run(parse_options(arguments(world, root, "whole")))
     return root
 
 
@@ -335,7 +335,7 @@ def test_an_offline_run_that_was_killed_ends_with_the_weights_of_one_that_was_no
     shutil.copytree(whole, killed)
     shutil.rmtree(killed / "final")
     (killed / "checkpoint-4" / "COMPLETE.json").unlink()  # was being written when the end came
-    final = run(parse(arguments(world, shelf, "killed", "--resume", "true")))
+    final = run(parse_options(arguments(world, shelf, "killed", "--resume", "true")))
     expected, got = weights(whole / "final"), weights(final)
     assert all(torch.equal(expected[name], got[name]) for name in expected)
 

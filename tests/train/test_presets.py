@@ -17,7 +17,7 @@ from trl import TrlParser
 from composer_hub.train.checks import all_values, problems, read_words
 from composer_hub.train.memory import Setup
 from composer_hub.train.presets import folder, presets, with_config_files
-from composer_hub.train.run.options import parse
+from composer_hub.train.run.options import parse_options
 
 PARTS = ("sources", "evals", "publishing", "launch", "config", "model")
 ON_CPU = ["--use_cpu", "true", "--bf16", "false"]
@@ -41,7 +41,7 @@ def test_a_preset_is_read_without_an_option_that_is_not_there(name: str, tmp_pat
         words += ["--environment", "desk"]
     if values.get("environment") == "coding":
         words += ["--tasks", "me/tasks@v1.0.0"]
-    options = parse(words)
+    options = parse_options(words)
     assert [found for found in problems(all_values(read_words(words)[0])) if "not installed" not in found] == []
     parser = TrlParser([type(getattr(options, part)) for part in PARTS])
     for part, parsed in zip(PARTS, parser.parse_args_and_config(with_config_files(words)), strict=True):
@@ -57,7 +57,7 @@ def test_a_preset_for_machines_has_its_launch_file(name: str) -> None:
 
 
 def test_the_plan_has_the_trainers_own_defaults() -> None:
-    options = parse(["--output_dir", "run", *ON_CPU])
+    options = parse_options(["--output_dir", "run", *ON_CPU])
     known: dict[str, Any] = {**vars(options.config), **vars(options.model), **vars(options.sources)}
     for field in dataclasses.fields(Setup):
         if field.name in known and field.name not in ("bf16", "steps_per_generation"):

@@ -21,7 +21,7 @@ from composer_hub.train import retries  # noqa: E402
 from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.retries import Retry, SiteRetries, reach_states  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
-from composer_hub.train.run.options import parse  # noqa: E402
+from composer_hub.train.run.options import parse_options  # noqa: E402
 from composer_hub.train.run.own_pairs import FILE, learn_from_retries, make_pairs, read_pairs  # noqa: E402
 from composer_hub.train.run.preflight import preflight  # noqa: E402
 from composer_hub.train.run.record import RunRecord  # noqa: E402
@@ -248,7 +248,7 @@ def test_a_whole_run_shows_its_own_pairs_on_its_card(world: Any, tmp_path: Path,
     words = [word for word in TINY if word not in ("--pairs", "me/pairs@main")]
     words += ["--model_name_or_path", "small-beginner", "--output_dir", str(tmp_path / "run"), "--to", str(tmp_path)]
     words += "--own_pairs 16 --alpha_sdpo 0 --max_steps 1 --max_completion_length 96".split()
-    final = run(parse(words))
+    final = run(parse_options(words))
     counts = json.loads((tmp_path / "run" / "composer_run.json").read_text())["own_pairs"]
     assert counts["rollouts"] == 16
     assert counts["failed_turns"] >= counts["pairs"] == len(read_pairs((tmp_path / "run" / FILE).read_bytes()))

@@ -26,7 +26,7 @@ from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.models import ModelFolderError, load_model, load_tokenizer  # noqa: E402
 from composer_hub.train.run.finish import config_file  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
-from composer_hub.train.run.options import keep_metrics_private, parse, settings_of  # noqa: E402
+from composer_hub.train.run.options import keep_metrics_private, parse_options, settings_of  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("no_plots")
@@ -73,7 +73,7 @@ def test_a_finished_run_resumed_only_publishes_what_is_missing(shelf: Path, worl
     where = FolderDestination(shelf / "hub")
     before = where.resolve("me/model", "main", "model")
     (shelf / "hub" / "me" / "model" / ".version").unlink()  # the run ended between commit and tag
-    run(parse(arguments(world, shelf, "whole", "--resume", "true")))
+    run(parse_options(arguments(world, shelf, "whole", "--resume", "true")))
     assert where.resolve("me/model", "main", "model") == before
     assert where.tags("me/model", "model")
 
@@ -92,7 +92,7 @@ def test_every_rollout_is_published_as_a_trace_with_its_tokens(shelf: Path) -> N
 
 def test_a_folder_that_holds_a_run_is_not_overwritten(shelf: Path, world: Any) -> None:
     with pytest.raises(TrainerError, match="--resume"):
-        run(parse(arguments(world, shelf, "whole")))
+        run(parse_options(arguments(world, shelf, "whole")))
 
 
 def test_a_run_from_another_model_refuses_the_published_log_probs(shelf: Path, world: Any) -> None:
@@ -109,13 +109,13 @@ def test_every_preset_has_only_known_options_and_can_be_pinned(path: Path) -> No
     import yaml
 
     assert set(yaml.safe_load(path.read_text())) <= set(known_options())
-    options = parse(["--config", str(path), "--bf16", "false", "--use_cpu", "true"])
+    options = parse_options(["--config", str(path), "--bf16", "false", "--use_cpu", "true"])
     assert options.given["output_dir"] == options.config.output_dir
     assert yaml.safe_load(config_file(settings_of(options.given, {"pairs": "a/b@sha"})))["pairs"] == "a/b@sha"
 
 
 def test_only_options_that_differ_from_their_defaults_count_as_given() -> None:
-    options = parse(["--use_cpu", "true", "--learning_rate", "2e-4", "--bf16", "false"])
+    options = parse_options(["--use_cpu", "true", "--learning_rate", "2e-4", "--bf16", "false"])
     assert options.given == {"use_cpu": True, "learning_rate": 2e-4, "bf16": False}
 
 
@@ -169,7 +169,7 @@ def test_options_that_cannot_work_are_refused_in_one_sentence(
 def test_an_unusable_config_file_is_named(text: str, message: str, tmp_path: Path) -> None:
     (tmp_path / "run.yaml").write_text(text)
     with pytest.raises(exits.UsageError, match=message) as caught:
-        parse(["--config", str(tmp_path / "run.yaml")])
+        parse_options(["--config", str(tmp_path / "run.yaml")])
     assert "run.yaml" in str(caught.value)
 
 
@@ -190,12 +190,12 @@ def test_an_unusable_model_folder_is_refused(world: Any, tmp_path: Path) -> None
 def test_a_dataset_of_other_rows_is_not_used_as_pairs(shelf: Path, world: Any) -> None:
     words = arguments(world, shelf, "no_pairs", "--pairs", "me/rollouts@main")
     with pytest.raises(TrainerError, match=r"me/rollouts holds no preference pairs: .*pairs build"):
-        run(parse(words))
+        run(parse_options(words))
 
 
 @pytest.mark.parametrize(("more", "private"), [([], True), (["--public", "true"], None)], ids=["private", "public"])
 def test_metrics_stay_private_unless_the_run_is_public(more: list[str], private: bool | None) -> None:
-    options = parse(["--use_cpu", "true", "--bf16", "false", "--environment", "desk", *more])
+    options = parse_options(["--use_cpu", "true", "--bf16", "false", "--environment", "desk", *more])
     keep_metrics_private(options.config, public=options.publishing.public)
     assert options.config.trackio_static_space_id is False
     assert options.config.hub_private_repo is private

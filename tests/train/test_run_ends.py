@@ -29,7 +29,7 @@ from composer_hub.train.checkpoints import COMPLETE, SaveError, last_complete, s
 from composer_hub.train.failure import TrainerError  # noqa: E402
 from composer_hub.train.finite import FiniteGuard, NotFinite  # noqa: E402
 from composer_hub.train.run.main import main, run  # noqa: E402
-from composer_hub.train.run.options import parse  # noqa: E402
+from composer_hub.train.run.options import parse_options  # noqa: E402
 from composer_hub.train.run.preflight import preflight, unfit_writers  # noqa: E402
 from composer_hub.train.run.record import RunRecord, held  # noqa: E402
 from composer_hub.train.uplift import WriterUplift  # noqa: E402
@@ -80,19 +80,19 @@ def test_a_run_that_preflight_and_sigterm_have_interrupted_ends_with_the_same_we
     folder = shelf / "runs" / "taken_away"
     words = arguments(world, shelf, folder.name, *CONTAINER, "--preflight", "true", "--max_minutes", "9")
     words += ["--preflight_retries", "1", "--repo", "me/taken_away"]
-    assert run(parse([*words, "--preflight_only", "true"])) == folder
+    assert run(parse_options([*words, "--preflight_only", "true"])) == folder
     assert Container.num_running == 0
     table = capsys.readouterr().out
     assert "margin" in table
     assert not list(folder.glob("checkpoint-*")) + list(folder.glob("rollouts/*"))
 
     with pytest.raises(exits.Stopped, match=r"SIGTERM ended the run at step 1 of 4"):
-        run(parse(words), clock=ringing(4))
+        run(parse_options(words), clock=ringing(4))
     assert last_complete(folder) == folder / "checkpoint-1"
     (launch,) = record_of(folder)["launches"]
     assert (launch["to_step"], launch["exit_code"]) == (1, exits.STOPPED)
     measured = record_of(folder)["preflight"]
-    final = run(parse([*words, "--resume", "true"]))
+    final = run(parse_options([*words, "--resume", "true"]))
     assert same_weights(final, shelf / "runs" / "whole" / "final")
     assert record_of(folder)["preflight"] == measured
     assert "Before training" in (final / "README.md").read_text()
@@ -112,7 +112,7 @@ def test_a_run_that_ends_early_releases_its_environments(
 ) -> None:
     folder = shelf / "runs" / f"released_{step}"
     with pytest.raises(exits.ComposerError, match=message) as caught:
-        run(parse(arguments(world, shelf, folder.name, *CONTAINER, *option.split())))
+        run(parse_options(arguments(world, shelf, folder.name, *CONTAINER, *option.split())))
     # The error holds the frames of the run, so nothing was released by garbage collection.
     assert caught.value.__traceback__
     assert Container.num_running == 0
@@ -120,7 +120,7 @@ def test_a_run_that_ends_early_releases_its_environments(
 
 
 def test_a_second_run_in_the_same_folder_is_refused(shelf: Path, world: Any) -> None:
-    options = parse(arguments(world, shelf, "busy"))
+    options = parse_options(arguments(world, shelf, "busy"))
     with held(options.output, is_main=True), pytest.raises(TrainerError, match="Another run trains in"):
         run(options)
     with held(options.output, is_main=True):
@@ -129,7 +129,7 @@ def test_a_second_run_in_the_same_folder_is_refused(shelf: Path, world: Any) -> 
 
 def test_an_output_folder_that_cannot_be_made_is_one_sentence(shelf: Path, world: Any, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    options = parse(arguments(world, shelf, "nowhere", "--output_dir", str(tmp_path / "file" / "run")))
+    options = parse_options(arguments(world, shelf, "nowhere", "--output_dir", str(tmp_path / "file" / "run")))
     with pytest.raises(TrainerError, match="cannot be written"):
         run(options)
 
@@ -144,7 +144,7 @@ def test_a_signal_before_training_ends_the_run_at_once(
 ) -> None:
     folder = shelf / "runs" / f"too_early_{number}"
     with pytest.raises(kind, match=f"{name} arrived outside training"):
-        run(parse(arguments(world, shelf, folder.name, "--max_minutes", "9")), clock=ringing(2, number))
+        run(parse_options(arguments(world, shelf, folder.name, "--max_minutes", "9")), clock=ringing(2, number))
     assert not list(folder.glob("checkpoint-*"))
 
 
@@ -153,14 +153,14 @@ def test_ctrl_c_in_training_saves_the_step_and_a_second_one_does_not_wait_for_it
     words = arguments(world, shelf, folder.name, "--max_minutes", "9", "--repo", "me/ctrl-c")
     handler = signal.getsignal(signal.SIGINT)
     with pytest.raises(exits.Interrupted, match="Ctrl-C ended the run at step 1 of 4; the checkpoint is complete"):
-        run(parse(words), clock=ringing(4, signal.SIGINT))
+        run(parse_options(words), clock=ringing(4, signal.SIGINT))
     assert last_complete(folder) == folder / "checkpoint-1"
     assert record_of(folder)["launches"][-1]["exit_code"] == exits.INTERRUPTED
     with pytest.raises(KeyboardInterrupt):
-        run(parse([*words, "--resume", "true"]), clock=ringing(4, signal.SIGINT, signal.SIGINT))
+        run(parse_options([*words, "--resume", "true"]), clock=ringing(4, signal.SIGINT, signal.SIGINT))
     assert last_complete(folder) == folder / "checkpoint-1"
     assert signal.getsignal(signal.SIGINT) is handler
-    assert same_weights(run(parse([*words, "--resume", "true"])), shelf / "runs" / "whole" / "final")
+    assert same_weights(run(parse_options([*words, "--resume", "true"])), shelf / "runs" / "whole" / "final")
     codes = [launch["exit_code"] for launch in record_of(folder)["launches"]]
     assert codes == [exits.INTERRUPTED, exits.INTERRUPTED, exits.DONE]
 
@@ -181,7 +181,7 @@ def test_a_run_that_a_watch_dog_ended_is_unfinished_and_can_be_resumed(
     assert not (folder / "final").exists()
     assert record_of(folder)["launches"][-1]["exit_code"] == exits.REFUSED
 
-    final = run(parse([*words, "--bands", "false", "--resume", "true"]))
+    final = run(parse_options([*words, "--bands", "false", "--resume", "true"]))
     assert same_weights(final, shelf / "runs" / "whole" / "final")
     card = (final / "README.md").read_text()
     assert "best checkpoint was `checkpoint-2`" in card
@@ -237,7 +237,7 @@ def test_a_loss_or_gradient_that_is_not_finite_ends_the_run_unless_a_scaler_skip
 )
 def test_a_run_is_not_resumed_with_other_mathematics_or_data(shelf: Path, world: Any, more: str, message: str) -> None:
     with pytest.raises(TrainerError, match=message) as caught:
-        run(parse(arguments(world, shelf, "whole", "--resume", "true", *more.split())))
+        run(parse_options(arguments(world, shelf, "whole", "--resume", "true", *more.split())))
     assert "another output_dir" in str(caught.value)
 
 
@@ -246,7 +246,7 @@ def test_length_and_logging_may_change_and_are_recorded(shelf: Path, world: Any)
     shutil.copytree(shelf / "runs" / "whole", folder)
     pinned = record_of(folder)["pins"]["pairs"]
     more = ["--max_steps", "5", "--logging_steps", "2", "--pairs", pinned, "--repo", "me/longer"]
-    run(parse(arguments(world, shelf, folder.name, "--resume", "true", *more)))
+    run(parse_options(arguments(world, shelf, folder.name, "--resume", "true", *more)))
     launch = record_of(folder)["launches"][-1]
     assert launch["changed"] == {"logging_steps": [1, 2], "max_steps": [4, 5]}
     assert (launch["from_step"], launch["to_step"]) == (4, 5)
@@ -267,11 +267,11 @@ def test_a_full_disk_is_reported_in_one_sentence_and_the_last_checkpoint_survive
     words = arguments(world, shelf, folder.name, "--resume", "true")
     for num_bytes in (600_000, 2_000_000):  # at the weights, and at the optimizer
         with files_up_to(num_bytes), pytest.raises(SaveError, match=r"The disk is full .* checkpoint-4 is not whole"):
-            run(parse(words))
+            run(parse_options(words))
         assert torn(folder) == [folder / "checkpoint-4"]
         assert last_complete(folder) == folder / "checkpoint-2"
         assert record_of(folder)["launches"][-1]["exit_code"] == exits.FAILURE
-    assert same_weights(run(parse(words)), shelf / "runs" / "whole" / "final")
+    assert same_weights(run(parse_options(words)), shelf / "runs" / "whole" / "final")
     assert not torn(folder)
 
 
@@ -309,7 +309,7 @@ def test_a_run_that_was_killed_ends_with_the_same_weights(shelf: Path, world: An
     assert process.wait(600) == -signal.SIGKILL
     assert not (folder / "final").exists()
     assert record_of(folder)["launches"][-1]["exit_code"] is None
-    final = run(parse(arguments(world, shelf, folder.name, "--resume", "true")))
+    final = run(parse_options(arguments(world, shelf, folder.name, "--resume", "true")))
     assert same_weights(final, shelf / "runs" / "whole" / "final")
 
 
@@ -318,10 +318,10 @@ def test_a_resumed_adapter_has_the_same_weights_and_names_its_base(shelf: Path, 
 
     lora = ["--use_peft", "true", "--lora_r", "4", "--lora_target_modules", "q_proj", "v_proj", "--beta_replay", "0"]
     words = arguments(world, shelf, "adapter", *lora, "--max_steps", "2", "--repo", "me/adapter")
-    whole = run(parse([*words, "--output_dir", str(shelf / "runs" / "adapter_whole")]))
+    whole = run(parse_options([*words, "--output_dir", str(shelf / "runs" / "adapter_whole")]))
     with pytest.raises(exits.Stopped):
-        run(parse([*words, "--max_minutes", "0"]))
-    final = run(parse([*words, "--resume", "true"]))
+        run(parse_options([*words, "--max_minutes", "0"]))
+    final = run(parse_options([*words, "--resume", "true"]))
     expected, got = (load_file(folder / "adapter_model.safetensors") for folder in (whole, final))
     assert all(torch.equal(expected[name], got[name]) for name in expected)
     config = json.loads((final / "adapter_config.json").read_text())
@@ -336,6 +336,6 @@ def test_hints_that_do_not_fit_are_reported_before_and_after_training(
 ) -> None:
     more = ["--preflight", "true", "--max_teacher_tokens", "20", "--max_steps", "1", "--repo", "me/narrow"]
     with pytest.warns(UserWarning, match=r"No hint was placed: .* longer than max_teacher_tokens 20\."):
-        final = run(parse(arguments(world, shelf, "narrow", *more)))
+        final = run(parse_options(arguments(world, shelf, "narrow", *more)))
     assert "Try a larger --max_teacher_tokens" in capsys.readouterr().out
     assert "no hint was placed, though the hint channel was on" in (final / "README.md").read_text()

@@ -20,7 +20,7 @@ from composer_hub.hub import Card, HubDestination, HubError, HubRefused, Patienc
 from composer_hub.local_hub.server import start_server  # noqa: E402
 from composer_hub.records import Pair, features_of, to_row  # noqa: E402
 from composer_hub.train.run.main import run  # noqa: E402
-from composer_hub.train.run.options import parse  # noqa: E402
+from composer_hub.train.run.options import parse_options  # noqa: E402
 from composer_hub.train.run.publisher import Pusher  # noqa: E402
 from tests.factories import make_pair  # noqa: E402
 from tests.train.tiny_run import arguments  # noqa: E402
@@ -53,7 +53,7 @@ def test_checkpoints_and_rollouts_are_published_although_requests_fail(world: An
     faults = ["--user", "me:hf_me", "--inject", "503:3,412:2,lose:1,429:1"]
     with start_server(tmp_path / "server", faults) as server:
         where = hub(server)
-        run(parse(words), where=where)
+        run(parse_options(words), where=where)
         record = json.loads((tmp_path / "runs" / "run" / "composer_run.json").read_text())
         assert [push["step"] for push in record["pushes"]][-1] == 2
         assert all("error" not in push for push in record["pushes"])
@@ -72,7 +72,7 @@ def test_a_public_repository_is_refused_before_training(world: Any, tmp_path: Pa
     with start_server(tmp_path / "server", ["--user", "me:hf_me"]) as server:
         hub(server).api.create_repo("me/rollouts", repo_type="dataset", private=False)
         with pytest.raises(HubRefused, match="me/rollouts is public"):
-            run(parse(words), where=hub(server))
+            run(parse_options(words), where=hub(server))
     assert not list((tmp_path / "runs" / "run").glob("checkpoint-*"))
 
 
@@ -83,10 +83,10 @@ def test_the_wrong_repository_is_refused_before_training_and_nothing_is_made(wor
         card = Card("pairs", "Pairs", holes={"policy": "", "report": ""})
         publish(where, "me/rollouts", [Table("default", [to_row(make_pair())], features_of(Pair), "pair_id")], card)
         with pytest.raises(HubRefused, match=r"me/rollouts v1\.0\.0 holds pairs.*another repository for the traces"):
-            run(parse(words), where=where)
+            run(parse_options(words), where=where)
         assert not where.api.repo_exists("me/model")
         with pytest.raises(HubRefused, match=r"me/rollouts is a dataset at .*publishes model to a model"):
-            run(parse([*words, "--repo", "me/rollouts"]), where=where)
+            run(parse_options([*words, "--repo", "me/rollouts"]), where=where)
     assert not list((tmp_path / "runs" / "run").glob("checkpoint-*"))
 
 
@@ -100,14 +100,14 @@ def test_training_survives_a_hub_that_is_down_and_publishes_everything_later(wor
             pytest.warns(UserWarning, match="was not published"),
             pytest.warns(UserWarning, match="Training begins"),
         ):
-            run(parse(words), where=hub(server))
+            run(parse_options(words), where=hub(server))
         assert "Service unavailable" in str(caught.value)
     record = json.loads((folder / "composer_run.json").read_text())
     assert record["launches"][-1]["to_step"] == 2
     assert all("error" in push for push in record["pushes"])
     assert (folder / "final" / "README.md").is_file()
     with start_server(tmp_path / "back", ["--user", "me:hf_me"]) as server:
-        run(parse([*words, "--resume", "true"]), where=hub(server))
+        run(parse_options([*words, "--resume", "true"]), where=hub(server))
         assert hub(server).tags("me/model", "model")
         assert hub(server).tags("me/rollouts")
 

@@ -27,7 +27,7 @@ TINY = shlex.split(
 def fill_shelf(world: Any, root: Path) -> None:
     """Make a folder destination with pairs, their reference log-probs, and one finished run in `runs/whole`."""
     from composer_hub.train.run.main import run
-    from composer_hub.train.run.options import parse
+    from composer_hub.train.run.options import parse_options
 
     where = FolderDestination(root / "hub")
     card = Card("pairs", "pairs", license="mit", holes={"policy": "", "report": ""})
@@ -36,7 +36,7 @@ def fill_shelf(world: Any, root: Path) -> None:
     words = ["precompute-ref", "me/pairs@v1.0.0", "--model", world[0].name_or_path, "--to", str(root / "hub")]
     done = CliRunner().invoke(pairs, [*words, "--repo", "me/pairs", "--device", "cpu"], catch_exceptions=False)
     assert done.exit_code == 0
-    run(parse(arguments(world, root, "whole")))
+    run(parse_options(arguments(world, root, "whole")))
 
 
 def arguments(world: Any, root: Path, name: str, *more: str) -> list[str]:

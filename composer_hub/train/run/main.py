@@ -24,7 +24,7 @@ from composer_hub.local_hub.characters import visible
 from composer_hub.train.checkpoints import remove_torn, step_of, writing
 from composer_hub.train.checks import check_words
 from composer_hub.train.run.inputs import input_names, resolve
-from composer_hub.train.run.options import TrainingOptions, keep_metrics_private, parse, settings_of
+from composer_hub.train.run.options import TrainingOptions, keep_metrics_private, parse_options, settings_of
 from composer_hub.train.run.own_pairs import learn_from_retries
 from composer_hub.train.run.preflight import preflight
 from composer_hub.train.run.prepare import prepare
@@ -48,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         words = sys.argv[1:] if argv is None else argv
         check_words(words)
-        run(parse(words))
+        run(parse_options(words))
     except exits.ComposerError as error:
         print(visible(f"train: {error}"), file=sys.stderr)
         return error.exit_code

@@ -156,7 +156,7 @@ class TrainingOptions:
         return Path(str(self.config.output_dir))
 
 
-def parse(words: Sequence[str]) -> TrainingOptions:
+def parse_options(words: Sequence[str]) -> TrainingOptions:
     """Read a command line and the file that `--config` names; the command line wins."""
     if "--help" in words or "-h" in words:
         TrlParser(list(_KINDS)).parse_args(["--help"])  # type: ignore[arg-type]
