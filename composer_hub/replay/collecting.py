@@ -14,7 +14,7 @@ import os
 import random
 import signal
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -94,16 +94,22 @@ def collect(
             on_note=on_note,
         )
 
+    with contextlib.closing(_iterated(_asked(todo(), asked, ledger, environ, make, report))) as batches:
+        for votes in batches:
+            yield from votes
+
+
+def _iterated(stream: AsyncGenerator[T]) -> Generator[T]:
+    """Yield the items of an asynchronous generator; it rests while the caller holds one."""
     loop = asyncio.new_event_loop()
-    stream = _asked(todo(), asked, ledger, environ, make, report)
     with _runner(loop) as run:
         try:
             while True:
                 try:
-                    votes = run(stream.__anext__())
+                    item = run(stream.__anext__())
                 except StopAsyncIteration:
                     return
-                yield from votes
+                yield item
         finally:
             run(stream.aclose())
             loop.close()
