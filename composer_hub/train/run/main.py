@@ -121,16 +121,16 @@ def _run(
         if options.launch.preflight_only:
             return output
         with launch.recording(lambda: trainer.state.global_step):
-            if not is_done and trainer.own_pairs:
-                learn_from_retries(
-                    trainer,
-                    record,
-                    output,
-                    batch_size=options.sources.pair_batch_size,
-                    max_tokens=options.sources.max_pair_tokens,
-                    is_resumed=checkpoint is not None,
-                )
             if not is_done:
+                if trainer.own_pairs:
+                    learn_from_retries(
+                        trainer,
+                        record,
+                        output,
+                        batch_size=options.sources.pair_batch_size,
+                        max_tokens=options.sources.max_pair_tokens,
+                        is_resumed=checkpoint is not None,
+                    )
                 trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
             prepared.end(early)
             trainer.guard.check_weights(trainer.state.global_step, trainer.args.learning_rate)
