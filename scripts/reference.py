@@ -31,7 +31,7 @@ from composer_hub.errors import vocabulary
 from composer_hub.harnesses import HARNESSES
 from composer_hub.ingest.reasons import PREFIX_REASONS
 from composer_hub.pairs import consensus, report
-from composer_hub.pairs.repairs import repairs
+from composer_hub.pairs.repairing import repairs
 from composer_hub.tasks.language import PackageRefused
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -92,7 +92,7 @@ def test_every_reason_and_metric_that_the_code_counts_is_in_the_reference(folder
 def test_every_reason_of_a_step_without_an_own_repair_is_in_the_reference() -> None:
     given = {
         node.value.elts[1].value
-        for node in ast.walk(ast.parse((ROOT / "composer_hub/pairs/repairs.py").read_text()))
+        for node in ast.walk(ast.parse((ROOT / "composer_hub/pairs/repairing.py").read_text()))
         if isinstance(node, ast.Return)
         and isinstance(node.value, ast.Tuple)
         and isinstance(node.value.elts[1], ast.Constant)

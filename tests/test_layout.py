@@ -108,6 +108,19 @@ def reachable(start: str, edges: Graph) -> set[str]:
     return seen
 
 
+def test_no_module_is_hidden_by_a_name_of_its_package() -> None:
+    hidden = {
+        f"{package}.{alias.asname or alias.name}"
+        for package, path in PATHS.items()
+        if path.name == "__init__.py"
+        for node in ast.walk(parsed(package))
+        if isinstance(node, ast.ImportFrom)
+        for alias in node.names
+        if f"{package}.{alias.asname or alias.name}" in PATHS and node.module != f"composer_hub.{package}"
+    }
+    assert hidden <= {"tasks.make"}
+
+
 def test_commands_stay_short() -> None:
     lengths = {name: len(path.read_text().splitlines()) for name, path in PATHS.items() if room_of(name) == "cli"}
     assert {name: length for name, length in lengths.items() if length > MAX_COMMAND_LINES} == {}

@@ -10,11 +10,11 @@ for trace in hub.load(where, "me/traces@v1.0.0").records(Trace, "traces"): ...
 from composer_hub.hub.cards import Card, CardError, card_template
 from composer_hub.hub.destinations import HubDestination, Patience, destination, embedded_hub
 from composer_hub.hub.folder import FolderDestination
-from composer_hub.hub.load import LoadError, Version, commit_of, decode_rows, load, load_states, load_traces, newest
+from composer_hub.hub.loading import LoadError, Version, commit_of, decode_rows, load, load_states, load_traces, newest
 from composer_hub.hub.manifest import MANIFEST, ManifestError, read_manifest
 from composer_hub.hub.models import Model, ModelError, digest_of, fetch_model, publish_model
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, HubError, HubRefused, Moved
-from composer_hub.hub.publish import (
+from composer_hub.hub.publishing import (
     VERSION_MARK,
     Draft,
     Lineage,

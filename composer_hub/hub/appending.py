@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from composer_hub.hub.load import Version
+from composer_hub.hub.loading import Version
 from composer_hub.hub.manifest import ManifestError, TablePart, parts_of, read_rows_of_index
 from composer_hub.hub.protocol import Entry
 from composer_hub.hub.tables import Built, Split, Table, TableError, build, digest_of_rows, row_digest

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.hub.load import LoadError, commit_of
+from composer_hub.hub.loading import LoadError, commit_of
 from composer_hub.hub.protocol import Add, Destination, Moved
-from composer_hub.hub.publish import Published, check_visibility
+from composer_hub.hub.publishing import Published, check_visibility
 from composer_hub.hub.refs import check_repo, parse_ref
 
 _WANTED = (".safetensors", ".json", ".txt", ".model", ".jinja", ".tiktoken")

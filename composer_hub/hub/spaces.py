@@ -24,7 +24,7 @@ from huggingface_hub.utils import httpx
 
 from composer_hub import exits, extras
 from composer_hub.hub.destinations import HubDestination, sentence, status_of
-from composer_hub.hub.load import load
+from composer_hub.hub.loading import load
 from composer_hub.local_hub import children
 from composer_hub.local_hub.env import client_env
 from composer_hub.local_hub.server import embedded

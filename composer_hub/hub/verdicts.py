@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from composer_hub import exits
-from composer_hub.hub.load import Version
+from composer_hub.hub.loading import Version
 from composer_hub.hub.reviews import ReviewFile
 from composer_hub.named_files import text_of
 from composer_hub.records import clean

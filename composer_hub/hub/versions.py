@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.hub.load import load
+from composer_hub.hub.loading import load
 from composer_hub.hub.manifest import ManifestError, read_index, read_manifest
 from composer_hub.hub.protocol import Destination
 from composer_hub.hub.refs import parse_ref

@@ -7,7 +7,7 @@ words = ["--config", "dr_grpo.yaml", "--repo", "me/student"]
 jobs.launch(launcher, jobs.JobOptions(words, secrets={"HF_TOKEN": token}, max_usd=60))
 """
 
-from composer_hub.jobs.launch import Launcher, cancel, launch, launcher_for, resume
+from composer_hub.jobs.launching import Launcher, cancel, launch, launcher_for, resume
 from composer_hub.jobs.plan import JobOptions, JobPlan, duration, make_plan
 from composer_hub.jobs.runs import JobError, JobRun, RunJob, RunSpec, read_run, run_names
 

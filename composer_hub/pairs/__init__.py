@@ -13,7 +13,7 @@ from composer_hub.pairs.dataset import draft, merged_verdicts, reviewed_draft
 from composer_hub.pairs.executed import executed_draft, executed_numbers, executed_text
 from composer_hub.pairs.policy import PanelTeacher, Policy, PolicyError, Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
-from composer_hub.pairs.repairs import repairs
+from composer_hub.pairs.repairing import repairs
 from composer_hub.pairs.report import Metric, report_rows
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.rows import PairOptions, split_of

@@ -11,7 +11,7 @@ from composer_hub.hub import Version
 from composer_hub.pairs.consensus import parts
 from composer_hub.pairs.parts import TracePairs
 from composer_hub.pairs.policy import Policy
-from composer_hub.pairs.repairs import repair_parts
+from composer_hub.pairs.repairing import repair_parts
 from composer_hub.pairs.report import BallotSummary
 from composer_hub.pairs.rows import PairOptions
 from composer_hub.pairs.sharding import parts_over_shards

@@ -19,7 +19,7 @@ from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 from transformers import Trainer, TrainerCallback, set_seed
 from trl import GRPOTrainer
 
-from composer_hub.hub.load import Version
+from composer_hub.hub.loading import Version
 from composer_hub.hub.refs import RepoRef
 from composer_hub.pairs.stats import wilson
 from composer_hub.records import canonical_json

@@ -11,7 +11,7 @@ from huggingface_hub import HfApi, get_token
 
 from composer_hub import jobs
 from composer_hub.hub import HubDestination, NothingToPublish, diff, dry_run, lineage, load_traces
-from composer_hub.jobs.launch import follow, submit
+from composer_hub.jobs.launching import follow, submit
 from composer_hub.jobs.plan import find_price
 from composer_hub.jobs.runs import end_of, list_files, prepare_bucket
 from tests.hub.test_publish import CARD, A, B, tables

@@ -10,7 +10,7 @@ from huggingface_hub import JobInfo
 from composer_hub import exits
 from composer_hub.hub import HubError, HubRefused
 from composer_hub.jobs import Launcher, RunSpec, duration
-from composer_hub.jobs.launch import follow, submit
+from composer_hub.jobs.launching import follow, submit
 from composer_hub.jobs.plan import find_price
 from composer_hub.jobs.runs import CANCELED, DONE, FAILED, OUT_OF_TIME, billed_seconds, end_of
 from composer_hub.money import MachinePrice

@@ -16,7 +16,7 @@ import pytest
 from composer_hub import exits
 from composer_hub.hub import HubDestination, HubError, HubRefused
 from composer_hub.jobs import JobError, JobOptions, JobRun, Launcher, launch, launcher_for, make_plan, resume
-from composer_hub.jobs.launch import follow, submit
+from composer_hub.jobs.launching import follow, submit
 from composer_hub.jobs.runs import claim_job, list_files, read_files
 from composer_hub.local_hub.server import ServerProcess, start_server
 from composer_hub.money import MachinePrice, from_usd

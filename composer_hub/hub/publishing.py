@@ -21,7 +21,7 @@ from typing import Any, NoReturn
 from composer_hub import __version__, exits
 from composer_hub.hub.appending import build_onto
 from composer_hub.hub.cards import Card, render
-from composer_hub.hub.load import Version, newest, other_type
+from composer_hub.hub.loading import Version, newest, other_type
 from composer_hub.hub.manifest import MANIFEST, TablePart, read_index, read_manifest
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
