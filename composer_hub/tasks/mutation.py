@@ -8,13 +8,15 @@ from collections.abc import Iterator
 
 from composer_hub.tasks.code import Function, Source, Splice
 
-_COMPARE = {
-    ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in",
-    ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is",
-}  # fmt: skip
-_ARITHMETIC = {
-    ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "/", ast.Mod: "//", ast.Pow: "*",
-    ast.LShift: ">>", ast.RShift: "<<", ast.BitAnd: "|", ast.BitOr: "&",
+_SWAPPED: dict[str, dict[type[ast.AST], str]] = {  # kind of change -> operator -> the one in its place
+    "boundary": {ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">"},
+    "comparison": {
+        ast.Eq: "!=", ast.NotEq: "==", ast.In: "not in", ast.NotIn: "in", ast.Is: "is not", ast.IsNot: "is",
+    },
+    "operator": {
+        ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "/", ast.Mod: "//", ast.Pow: "*",
+        ast.LShift: ">>", ast.RShift: "<<", ast.BitAnd: "|", ast.BitOr: "&", ast.And: "or", ast.Or: "and",
+    },
 }  # fmt: skip
 
 
@@ -29,32 +31,33 @@ def mutants(function: Function) -> Iterator[tuple[str, ast.AST, Splice]]:
 
 
 def _of_node(source: Source, node: ast.AST) -> Iterator[tuple[str, ast.AST, Splice]]:
-    if isinstance(node, ast.Compare) and len(node.ops) == 1:
-        swapped = _COMPARE[type(node.ops[0])]
-        kind = "boundary" if type(node.ops[0]) in (ast.Lt, ast.LtE, ast.Gt, ast.GtE) else "comparison"
-        yield kind, node, _between(source, node.left, swapped, node.comparators[0])
-    elif isinstance(node, ast.BinOp) and type(node.op) in _ARITHMETIC:
-        if not _is_text(node.left) and not _is_text(node.right):
-            yield "operator", node, _between(source, node.left, _ARITHMETIC[type(node.op)], node.right)
-    elif isinstance(node, ast.BoolOp) and len(node.values) == 2:
-        swapped = "or" if isinstance(node.op, ast.And) else "and"
-        yield "operator", node, _between(source, node.values[0], swapped, node.values[1])
-    elif isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        yield "negation", node, source.replace(node, source.of(node.operand))
-    elif isinstance(node, (ast.If, ast.While, ast.IfExp)):
-        yield "negation", node, source.replace(node.test, f"not ({source.of(node.test)})")
-    elif isinstance(node, ast.Constant) and type(node.value) is bool:
-        yield "constant", node, source.replace(node, str(not node.value))
-    elif isinstance(node, ast.Constant) and type(node.value) is int:
-        yield "constant", node, source.replace(node, str(node.value + 1))
-    elif isinstance(node, ast.Call):
-        yield from _of_call(source, node)
-    elif isinstance(node, ast.Return) and node.value is not None and not isinstance(node.value, ast.Constant):
-        yield "lost_return", node, source.replace(node, source.of(node.value).strip())
-    elif isinstance(node, ast.Slice) and node.lower is not None and node.upper is None:
-        yield "off_by_one", node, source.replace(node.lower, f"{source.of(node.lower)} + 1")
-    elif isinstance(node, ast.Slice) and node.upper is not None:
-        yield "off_by_one", node, source.replace(node.upper, f"{source.of(node.upper)} - 1")
+    match node:
+        case ast.BinOp(left=left, right=right) if _is_text(left) or _is_text(right):
+            pass  # texts have few operators besides `+`
+        case (
+            ast.Compare(left=left, ops=[operator], comparators=[right])
+            | ast.BinOp(left=left, op=operator, right=right)
+            | ast.BoolOp(op=operator, values=[left, right])
+        ):
+            for kind, swapped in _SWAPPED.items():
+                if type(operator) in swapped:
+                    yield kind, node, _between(source, left, swapped[type(operator)], right)
+        case ast.UnaryOp(op=ast.Not()):
+            yield "negation", node, source.replace(node, source.of(node.operand))
+        case ast.If() | ast.While() | ast.IfExp():
+            yield "negation", node, source.replace(node.test, f"not ({source.of(node.test)})")
+        case ast.Constant(value=bool(value)):
+            yield "constant", node, source.replace(node, str(not value))
+        case ast.Constant(value=int(value)):
+            yield "constant", node, source.replace(node, str(value + 1))
+        case ast.Call():
+            yield from _of_call(source, node)
+        case ast.Return(value=ast.expr() as returned) if not isinstance(returned, ast.Constant):
+            yield "lost_return", node, source.replace(node, source.of(returned).strip())
+        case ast.Slice(lower=ast.expr() as first, upper=None):
+            yield "off_by_one", node, source.replace(first, f"{source.of(first)} + 1")
+        case ast.Slice(upper=ast.expr() as last):
+            yield "off_by_one", node, source.replace(last, f"{source.of(last)} - 1")
 
 
 def _of_call(source: Source, node: ast.Call) -> Iterator[tuple[str, ast.AST, Splice]]:
