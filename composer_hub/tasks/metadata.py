@@ -52,6 +52,7 @@ def read_metadata(folder: Path) -> Metadata:
     table = project.get("project", {}) if isinstance(project.get("project"), dict) else {}
     files = [*folder.glob("PKG-INFO"), *folder.glob("*.dist-info/METADATA"), *folder.glob("*.egg-info/PKG-INFO")]
     header = HeaderParser().parsestr(files[0].read_text(encoding="utf-8", errors="replace")) if files else None
+    listed = header.get_all("Requires-Dist", []) if header else []
     optional: dict[str, list[str]] = {
         key: list(map(str, value)) for key, value in table.get("optional-dependencies", {}).items()
     }
@@ -65,18 +66,16 @@ def read_metadata(folder: Path) -> Metadata:
     }
     required = [str(one) for one in table.get("dependencies", older.get("install_requires", []))]
     required += [one for one in poetry.get("dependencies", {}) if one.lower() != "python"]
-    if header is not None:
-        required = required or [one for one in header.get_all("Requires-Dist") or [] if "extra ==" not in one]
-        for one in header.get_all("Requires-Dist") or []:
-            if found := re.search(r"extra == ['\"]([\w.-]+)['\"]", one):
-                optional.setdefault(found[1], []).append(one.split(";")[0].strip())
-    name = (header and header["Name"]) or table.get("name") or older.get("name") or folder.resolve().name
-    version = (
-        (header and header["Version"]) or table.get("version") or older.get("version") or _assigned_version(folder)
+    required = required or [one for one in listed if "extra ==" not in one]
+    for one in listed:
+        if found := re.search(r"extra == ['\"]([\w.-]+)['\"]", one):
+            optional.setdefault(found[1], []).append(one.split(";")[0].strip())
+    name, version = (  # in a header, upper and lower case are the same
+        next((one[key] for one in (header or {}, table, older) if one.get(key)), "") for key in ("name", "version")
     )
     return Metadata(
-        re.sub(r"[^\w.-]+", "-", str(name)).strip("-") or "package",
-        re.sub(r"[^\w.!+-]+", "", str(version)) or "0",
+        re.sub(r"[^\w.-]+", "-", str(name or folder.resolve().name)).strip("-") or "package",
+        re.sub(r"[^\w.!+-]+", "", str(version or _assigned_version(folder))) or "0",
         license_of(folder, table, header),
         tuple(dict.fromkeys(required)),
         tuple(dict.fromkeys(_for_tests(folder, optional))),
