@@ -53,13 +53,12 @@ def draft(
         raise exits.ComposerError(
             f"{hidden.repo} {hidden.tag} lacks {missing:,} oracles of these tasks. Make them again."
         )
-    licenses = Counter(f"{row['license']}{' (copyleft)' * row['copyleft']}" for row in bundles)
     numbers = made.numbers()
     trees = trees_for(made, repo or name, before, {task.task_id for task in kept}, num_trees)
     card = Card(
         "tasks",
         pretty_name=f"{name}: coding tasks from tested packages",
-        license=next(iter(licenses)).removesuffix(" (copyleft)") if len(licenses) == 1 else "other",
+        license=_license_of(bundles),
         tags=TAGS,
         counts={
             "tasks": len(tasks),
@@ -200,6 +199,12 @@ def _yields(numbers: Mapping[str, Any]) -> str:
         rows.append(f"| {kind} | {tried:,} | {kept:,} ({kept / max(tried, 1):.0%}) | {valid:,} | {exact} |")
     head = ["| kind | candidates run | kept | valid | exact in two full runs |", "|---|---:|---:|---:|---:|"]
     return "\n".join([*head, *rows])
+
+
+def _license_of(bundles: Iterable[Mapping[str, Any]]) -> str:
+    """Return the license of a dataset: that of its packages, if all have the same."""
+    licenses = {(row["license"], row["copyleft"]) for row in bundles}
+    return licenses.pop()[0] if len(licenses) == 1 else "other"
 
 
 def _licenses(bundles: Iterable[Mapping[str, Any]]) -> str:
