@@ -25,7 +25,8 @@ from composer_hub.tasks.metadata import Metadata, license_of
 if TYPE_CHECKING:
     from tree_sitter import Node, Parser
 
-CODE = (".js", ".mjs", ".cjs", ".jsx", *TYPED)
+_UNTYPED = (".js", ".mjs", ".cjs", ".jsx")
+CODE = (*_UNTYPED, *TYPED)
 _TESTS = ("*.test.*", "*.spec.*", "*_test.*", "*-test.*", "test.*", "tests.*")
 _TEST_FOLDERS = {"test", "tests", "__tests__", "spec"}
 _NOT_TESTS = {"fixtures", "fixture", "helpers", "helper", "utils", "__fixtures__", "__mocks__", "snapshots", "bench"}
@@ -217,8 +218,7 @@ class JavaScript:
         _take_builds(tree, skipped)
         files = sorted(path.relative_to(tree).as_posix() for path in tree.rglob("*") if path.suffix in CODE)
         tests = tuple(path for path in files if self.is_test(path))
-        pnpm = tree / "pnpm-workspace.yaml"  # also holds settings of single packages
-        if manifest.get("workspaces") or (pnpm.is_file() and b"packages:" in pnpm.read_bytes()):
+        if _is_monorepo(tree, manifest):
             packages = sorted(str(one.parent.relative_to(tree)) for one in tree.glob("*/*/package.json"))
             raise PackageRefused(
                 "monorepo", f"{source} holds several packages. Name the folder of one: {', '.join(packages[:5])}."
@@ -232,29 +232,20 @@ class JavaScript:
                 "no_runner", f"The tests of {source} run with {runner or 'a program of its own'}. node's test runner, "
                 "vitest and jest are known.",
             )  # fmt: skip
-        version, loads = node_version(), runner != "node" or "tsx" in str(manifest.get("scripts"))
-        if not loads and not strips_types(version):
-            tests = tuple(path for path in tests if not path.endswith(TYPED))
-            if not tests:
-                raise PackageRefused(
-                    "old_node", f"The tests of {source} are TypeScript, which node {version} cannot run. Install "
-                    "Node.js 22.6 or later.",
-                )  # fmt: skip
+        version = node_version()
+        loaded = _loaded(runner, manifest, version)
+        tests = tuple(path for path in tests if path.endswith(loaded))
+        if not tests:
+            raise PackageRefused(
+                "old_node", f"The tests of {source} are TypeScript, which node {version} cannot run. Install "
+                "Node.js 22.6 or later.",
+            )  # fmt: skip
         sources = tuple(path for path in files if not _is_test(path) and _is_source(tree / path, path))
         if not sources:
             raise PackageRefused("no_sources", f"{source} has no source file beside its tests, builds and settings.")
-        slim = _slim(tree, manifest, runner)
-        (tree / "package.json").write_text(json.dumps(slim, indent=2) + "\n")
-        if not (tree / "package-lock.json").exists() and (lock := lock_of(slim)):
-            (tree / "package-lock.json").write_bytes(lock)
-        tops = sorted({path.split("/")[0] if "/" in path else path for path in sources})
-        own = tuple(
-            one if one in sources else f"{one}/**/*{end}"
-            for one in tops
-            for end in (CODE if one not in sources else "*")
-        )
+        _write_slim(tree, manifest, runner)
         digest = bundle_digest(pack(tree))
-        return Package(tree, metadata, digest, (".",), (), sources, tests, skipped, self, own)
+        return Package(tree, metadata, digest, (".",), (), sources, tests, skipped, self, _editable(sources))
 
     def read(self, path: str, text: str, python_path: Sequence[str]) -> Script:
         return Script(path, text)
@@ -377,8 +368,28 @@ def _take_builds(tree: Path, skipped: Counter[str]) -> None:
             skipped["build"] += 1
 
 
-def _slim(tree: Path, manifest: Mapping[str, Any], runner: str) -> dict[str, Any]:
-    """Return a manifest without the tools that no code and no settings of the tests name: builds, linters, releases."""
+def _is_monorepo(tree: Path, manifest: Mapping[str, Any]) -> bool:
+    pnpm = tree / "pnpm-workspace.yaml"  # also holds settings of single packages
+    return bool(manifest.get("workspaces")) or (pnpm.is_file() and b"packages:" in pnpm.read_bytes())
+
+
+def _loaded(runner: str, manifest: Mapping[str, Any], version: str) -> tuple[str, ...]:
+    """Return how names of the files end that a runner can load."""
+    is_typed = runner != "node" or "tsx" in str(manifest.get("scripts")) or strips_types(version)
+    return CODE if is_typed else _UNTYPED
+
+
+def _editable(sources: Sequence[str]) -> tuple[str, ...]:
+    """Return the patterns of the package's own code."""
+    tops = sorted({path.partition("/")[0] for path in sources})
+    return tuple(one for top in tops for one in ([top] if top in sources else [f"{top}/**/*{end}" for end in CODE]))
+
+
+def _write_slim(tree: Path, manifest: Mapping[str, Any], runner: str) -> None:
+    """Write the manifest without the tools that no code and no settings of the tests name, and a lock if it needs one.
+
+    The tools are those of builds, linters and releases.
+    """
     named = {
         found.decode("utf-8", "replace")
         for path in tree.rglob("*")
@@ -393,7 +404,10 @@ def _slim(tree: Path, manifest: Mapping[str, Any], runner: str) -> dict[str, Any
         for name, version in (table.items() if isinstance(table, dict) else ())
         if any(tool in name for tool in tools) or (name in named and name not in _NOT_NEEDED)
     }
-    return {**manifest, "devDependencies": wanted}
+    slim = {**manifest, "devDependencies": wanted}
+    (tree / "package.json").write_text(json.dumps(slim, indent=2) + "\n")
+    if not (tree / "package-lock.json").exists() and (lock := lock_of(slim)):
+        (tree / "package-lock.json").write_bytes(lock)
 
 
 def _is_test(path: str) -> bool:
@@ -501,9 +515,7 @@ def _without_arm(source: Script, node: Node) -> Splice | None:
         alone = not source.text[first:start].strip() and not source.text[end:last].strip()
         return Splice(source.path, first, last, "") if alone else Splice(source.path, start, end, "")
     rest = alternative.named_children[0]
-    if rest.type == "if_statement" or is_else:
-        return source.replace(node, source.of(rest))
-    if rest.type != "statement_block" or any(one.type == "template_string" for one in _walk(rest)):
+    if is_else or rest.type != "statement_block" or any(one.type == "template_string" for one in _walk(rest)):
         return source.replace(node, source.of(rest))
     lines = source.of(rest)[1:-1].strip("\n").splitlines()
     margin = min((len(one) - len(one.lstrip()) for one in lines if one.strip()), default=0)
