@@ -75,6 +75,10 @@ class Source:
         """Return the place after the end of a line."""
         return self._starts[line] if line < len(self._starts) else len(self.text)
 
+    def whole_lines(self, node: ast.stmt) -> tuple[int, int]:
+        """Return the span of the lines of a statement, with its decorators."""
+        return self.line_start(first_line(node)), self.line_end(node.end_lineno or 0)
+
     def replace(self, node: ast.AST, text: str) -> Splice:
         return Splice(self.path, self.start(node), self.end(node), text)
 
@@ -103,7 +107,7 @@ class Function:
     @property
     def first_line(self) -> int:
         """Return the line that the code object names: of the first decorator, if there is one."""
-        return min([self.node.lineno, *(one.lineno for one in self.node.decorator_list)])
+        return first_line(self.node)
 
     @functools.cached_property
     def decorators(self) -> tuple[str, ...]:
@@ -120,17 +124,9 @@ class Function:
         return (self.body[0].lineno, self.body[-1].end_lineno or 0) if self.body else (1, 0)
 
     @functools.cached_property
-    def header(self) -> str:
-        """Return the signature with decorators, as it is in the source."""
-        start = self.source.line_start(self.first_line)
-        return self.source.text[start : self.source.start(self.node.body[0])].rstrip()
-
-    @functools.cached_property
     def called_names(self) -> frozenset[str]:
         """Return every name and attribute that the body mentions."""
-        nodes = [inner for statement in self.node.body for inner in ast.walk(statement)]
-        names = [one.id for one in nodes if isinstance(one, ast.Name)]
-        return frozenset(names + [one.attr for one in nodes if isinstance(one, ast.Attribute)])
+        return frozenset[str]().union(*map(mentioned, self.node.body))
 
     @property
     def is_cached(self) -> bool:
@@ -158,6 +154,23 @@ class Function:
         value = getattr(only, "value", None)
         plain = (ast.Constant, ast.Name, ast.Attribute, type(None))
         return isinstance(only, (ast.Expr, ast.Return, ast.Assign)) and isinstance(value, plain)
+
+
+def first_line(node: ast.stmt) -> int:
+    """Return the first line of a statement or of its decorators."""
+    return min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
+
+
+def is_only(outer: ast.AST, node: ast.stmt) -> bool:
+    """Return whether a statement inside other code is alone in its block."""
+    blocks = ("body", "orelse", "finalbody")
+    return any(getattr(one, name, None) == [node] for one in ast.walk(outer) for name in blocks)
+
+
+def mentioned(node: ast.AST) -> frozenset[str]:
+    """Return every name and attribute in some code."""
+    found = (getattr(one, "id", None) or getattr(one, "attr", None) for one in ast.walk(node))
+    return frozenset(one for one in found if one)
 
 
 def digest(node: Definition) -> str:
@@ -265,6 +278,11 @@ def removed_lines(start: Iterable[SourceEdit], solution: Iterable[SourceEdit]) -
 def flat(text: str) -> str:
     """Return a text without spaces."""
     return "".join(text.split())
+
+
+def parts_of(id: str) -> tuple[str, ...]:
+    """Return the file of a pytest id and the names of its classes and its function, without its case."""
+    return tuple(id.split("[")[0].split("::"))
 
 
 # --------------------------------------------------------------------------------------------------- names of modules

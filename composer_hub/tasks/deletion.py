@@ -163,10 +163,9 @@ def bugs(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
         if model.can_be_emptied(function):
             for kind, line, splice in model.language.mutants(function):
                 by_kind.setdefault(kind, []).append((function, line, splice))
-    queues = [shuffled(by_kind[kind], random) for kind in sorted(by_kind)]
-    kinds = sorted(by_kind)
-    while any(queues):
-        for kind, queue in zip(kinds, queues, strict=True):
+    queues = {kind: shuffled(by_kind[kind], random) for kind in sorted(by_kind)}
+    while any(queues.values()):
+        for kind, queue in queues.items():
             if queue:
                 candidate = _bug(model, kind, *queue.pop())
                 if candidate is not None:

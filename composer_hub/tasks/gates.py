@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job, Report
 from composer_hub.tasks.deletion import VARIANTS, Candidate, PackageModel, edits_of
-from composer_hub.tasks.language import Language
+from composer_hub.tasks.language import Language, files_of
 
 GATES: Mapping[str, str] = {
     "does_not_parse": "the edited file is not valid code",
@@ -53,7 +53,7 @@ class Checked:
 def check(bench: Bench, model: PackageModel, candidates: Sequence[Candidate], max_failing: int) -> list[Checked]:
     """Run the tests of each candidate and apply every gate that needs no more than that."""
     prepared = [Checked(one, edits_of(model, one)) for one in candidates]
-    prepared = [one if _parses(model, one.edits) else replace(one, reason="does_not_parse") for one in prepared]
+    prepared = [one if parses(model, one.edits) else replace(one, reason="does_not_parse") for one in prepared]
     jobs: dict[str, Job] = {}
     for number, one in enumerate(prepared):
         if not one.reason:
@@ -70,13 +70,13 @@ def gold_edits(one: Checked) -> tuple[SourceEdit, ...]:
     return (*one.edits, *(one.candidate.gold or ()))
 
 
-def _parses(model: PackageModel, edits: Sequence[SourceEdit]) -> bool:
+def parses(model: PackageModel, edits: Sequence[SourceEdit]) -> bool:
+    """Return whether the edited files are valid code."""
     return all(edit.text is None or model.language.parses(edit.path, edit.text) for edit in edits)
 
 
 def _job(model: PackageModel, one: Checked, name: str, max_failing: int) -> Job:
     candidate, baseline = one.candidate, model.baseline
-    files = {id.split("::")[0] for id in candidate.guided}
     seconds = sum(baseline.seconds.get(id, 0.0) for id in candidate.guided)
     slowest = max((baseline.seconds.get(id, 0.0) for id in candidate.guided), default=0.0)
     options: dict[str, object] = {"max_hanging": MAX_HANGING, "stop_at": max_failing}
@@ -86,7 +86,7 @@ def _job(model: PackageModel, one: Checked, name: str, max_failing: int) -> Job:
         options["imports"] = model.package.modules
     return Job(
         name,
-        tuple(sorted(files)),
+        files_of(candidate.guided),
         edits=edits_of(model, candidate, candidate.probes) if candidate.probes else one.edits,
         ids=tuple(sorted(candidate.guided)),
         seconds=min(300.0, 30.0 + 5 * seconds),

@@ -11,7 +11,7 @@ import io
 import re
 import tarfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -204,6 +204,25 @@ class Package:
     def text(self, path: str) -> str:
         """Return the text of a file as it is, with its line ends."""
         return (self.folder / path).read_bytes().decode("utf-8")
+
+
+# --------------------------------------------------------------------------------------------------------------- names
+
+
+def shown_symbol(symbol: str) -> str:
+    """Return a symbol as readers see it."""
+    module, _, name = symbol.partition(":")
+    return f"`{name}` of `{module}`"
+
+
+def file_of(id: str) -> str:
+    """Return the file of a test."""
+    return id.split("::")[0]
+
+
+def files_of(ids: Iterable[str]) -> tuple[str, ...]:
+    """Return the files of some tests, each once and in order."""
+    return tuple(sorted(set(map(file_of, ids))))
 
 
 # ------------------------------------------------------------------------------------------------------------- bundles

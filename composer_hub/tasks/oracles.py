@@ -19,6 +19,7 @@ from composer_hub.tasks.bench import Bench, Job
 from composer_hub.tasks.code import Function
 from composer_hub.tasks.deletion import PackageModel
 from composer_hub.tasks.gates import Checked
+from composer_hub.tasks.language import files_of
 from composer_hub.tasks.mutation import other_text
 
 MAX_RECORDED, MAX_MUTATED = 12, 20  # calls per function
@@ -42,7 +43,7 @@ def record(bench: Bench, model: PackageModel, symbols: Iterable[str], seed: int)
     targets = {f"{one.path}:{one.first_line}": found for one in model.functions if (found := _target(one))}
     tests = set().union(*(model.tests_of(one) for one in model.functions if one.symbol in wanted))
     slowest = {id for id in tests if model.baseline.seconds.get(id, 0) > 2}
-    files = tuple(sorted({id.split("::")[0] for id in tests - slowest}))
+    files = files_of(tests - slowest)
     if not files:
         return []
     options = {"record": targets}
@@ -144,7 +145,7 @@ def telling(bench: Bench, pairs: Sequence[tuple[Checked, Mapping[str, Any]]]) ->
     done = []
     for (_, oracle), report in zip(pairs, bench.run(jobs), strict=True):
         answers = report.values.get("answers")
-        is_other = answers is None or canonical_json(answers) != canonical_json(oracle["answers"])
+        is_other = answers is None or not _same(answers, oracle["answers"])
         done.append(report.problem != "late" and is_other)
     return done
 

@@ -9,7 +9,7 @@ from composer_hub.environments.trees import matches
 from composer_hub.records import SourceEdit, Task, stable_id, stable_share
 from composer_hub.tasks.deletion import PackageModel
 from composer_hub.tasks.gates import Checked
-from composer_hub.tasks.language import Package
+from composer_hub.tasks.language import Package, file_of, files_of
 from composer_hub.tasks.options import GENERATOR_VERSION, TaskOptions
 from composer_hub.tasks.statement import statements
 
@@ -26,7 +26,7 @@ def task_of(model: PackageModel, one: Checked, options: TaskOptions, has_oracle:
     passing = _pass_to_pass(model, one)
     changed = {edit.path for edit in one.edits if edit.path in model.tests}
     solution = _solution(model, one)
-    files = {id.split("::")[0] for id in (*one.fail_to_pass, *passing)} | changed
+    files = changed.union(files_of([*one.fail_to_pass, *passing]))
     if candidate.kind == "write_tests":  # the oracle's mutants decide alone
         files, passing = set(model.package.tests), ()
     return Task(
@@ -86,14 +86,14 @@ def _pass_to_pass(model: PackageModel, one: Checked) -> tuple[str, ...]:
     quick = [id for id in one.pass_to_pass if model.baseline.seconds.get(id, 0) < 2]
     chosen = sorted(quick, key=stable_share)[:MAX_PASS_TO_PASS]
     if len(chosen) < MIN_PASS_TO_PASS and one.candidate.kind != "write_tests":
-        files = {id.split("::")[0] for id in one.fail_to_pass}
+        files = files_of(one.fail_to_pass)
         rest = model.baseline.passing - one.fail_to_pass - set(chosen)
         # Tests of the same files cost no further import.
-        near = sorted(rest, key=lambda id: (id.split("::")[0] not in files, stable_share(id)))
+        near = sorted(rest, key=lambda id: (file_of(id) not in files, stable_share(id)))
         if one.candidate.kind not in ("removal", "feature"):
             chosen += [id for id in near if model.baseline.seconds.get(id, 0) < 2][: MIN_PASS_TO_PASS - len(chosen)]
         else:
-            alive = [id for id in near if id.split("::")[0] not in files]
+            alive = [id for id in near if file_of(id) not in files]
             chosen += alive[: MIN_PASS_TO_PASS - len(chosen)]
     return tuple(sorted(chosen))
 

@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from composer_hub.tasks.deletion import Candidate, PackageModel
-from composer_hub.tasks.language import Language
+from composer_hub.tasks.language import Language, file_of, shown_symbol
 
 MAX_NAMED, MAX_TESTS, MAX_OTHERS, MAX_SYMPTOMS, MAX_TEST_CHARS = 12, 20, 5, 2, 6000
 _ASKS = {
@@ -41,7 +41,7 @@ def statements(
     package, ordered = model.package, _ordered(model, candidate, failing, reached)
     if candidate.kind == "commit":
         return _of_commit(model, candidate, ordered)
-    what, rest = _symbol(candidate.symbols[0]), len(candidate.symbols) - 1
+    what, rest = shown_symbol(candidate.symbols[0]), len(candidate.symbols) - 1
     counted = "definition" if rest == 1 else f"{rest} definitions"
     ask = _ASKS[candidate.kind].format(what=what, number=rest + 1, rest=counted)
     do = _DO[candidate.kind].format(**({"file": ""} | candidate.notes))
@@ -93,11 +93,6 @@ def _of_commit(model: PackageModel, candidate: Candidate, failing: list[str]) ->
     return least, more, most
 
 
-def _symbol(symbol: str) -> str:
-    module, _, name = symbol.partition(":")
-    return f"`{name}` of `{module}`"
-
-
 def _ordered(model: PackageModel, candidate: Candidate, failing: Iterable[str], reached: Collection[str]) -> list[str]:
     """Return failing tests, those first that name what is to be written: others fail because of it."""
     symbols = [*candidate.symbols, *candidate.notes.get("interface", "").split("\n")]
@@ -105,7 +100,7 @@ def _ordered(model: PackageModel, candidate: Candidate, failing: Iterable[str], 
 
     @functools.cache
     def named(function: str) -> int:
-        source = model.tests.get(function.split("::")[0])
+        source = model.tests.get(file_of(function))
         found = model.language.test_source(source, function) if source is not None else None
         text = function.partition("::")[2] + (f" {found[1]}" if found else "")
         return next((number for number, word in enumerate(words) if word.search(text)), len(words))
@@ -185,7 +180,7 @@ def _sources(model: PackageModel, failing: list[str]) -> str:
     shown: dict[tuple[str, str], str] = {}
     size = 0
     for id in failing:
-        path = id.split("::")[0]
+        path = file_of(id)
         source = model.tests.get(path)
         found = model.language.test_source(source, id) if source is not None else None
         if found is None or (path, found[0]) in shown:

@@ -9,9 +9,10 @@ from pathlib import PurePosixPath
 
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.bench import Bench, Job
-from composer_hub.tasks.code import Function, Source, Splice, apply
+from composer_hub.tasks.code import Function, Source, Splice, apply, parts_of
 from composer_hub.tasks.deletion import Candidate, PackageModel, shuffled
-from composer_hub.tasks.gates import Checked
+from composer_hub.tasks.gates import Checked, parses
+from composer_hub.tasks.language import files_of
 from composer_hub.tasks.mutation import mutants
 
 MAX_MUTANTS, MIN_KILLED = 12, 3
@@ -42,20 +43,19 @@ def test_writing(
 
 def _without_tests(model: PackageModel, function: Function, tests: frozenset[str]) -> tuple[list[Splice], str] | None:
     """Return the splices that take the tests of a function out of its one test file."""
-    paths = {id.split("::")[0] for id in tests}
+    paths = files_of(tests)
     if len(paths) != 1 or tests & model.baseline.spawners:
         return None
-    source = model.tests.get(min(paths))
-    names = {tuple(id.split("[")[0].split("::")[1:]) for id in tests}
+    source = model.tests.get(paths[0])
+    names = {parts_of(id)[1:] for id in tests}
     if source is None or len(names) > MAX_TEST_FUNCTIONS:
         return None
-    nodes = [test_function(source, list(name)) for name in sorted(names)]
+    nodes = [test_function(source, name) for name in sorted(names)]
     if any(node is None for node in nodes):
         return None
     splices = []
     for node, block in (one for one in nodes if one is not None):
-        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
-        start, end = source.line_start(first), source.line_end(node.end_lineno or 0)
+        start, end = source.whole_lines(node)
         gone = sum(1 for other in nodes if other is not None and other[1] is block)
         keep = " " * node.col_offset + "pass\n" if node.col_offset and gone == len(block) else ""
         splices.append(Splice(source.path, start, end, keep))
@@ -77,23 +77,16 @@ def test_function(source: Source, names: Sequence[str]) -> tuple[ast.FunctionDef
 
 def _killed(bench: Bench, model: PackageModel, tests: frozenset[str], splices: Sequence[Splice]) -> list[dict]:
     """Return the mutants, as path -> text, that the existing tests fail on."""
-    files = tuple(sorted({id.split("::")[0] for id in tests}))
+    files = files_of(tests)
     seconds = 20 + 10 * sum(model.baseline.seconds.get(id, 0) for id in tests)
-    texts = []
-    for splice in splices:
-        (edit,) = apply(model.texts, [splice])
-        try:
-            ast.parse(edit.text or "")
-        except SyntaxError:
-            continue
-        texts.append(edit)
+    edits = [edit for splice in splices for edit in apply(model.texts, [splice]) if parses(model, [edit])]
     jobs = [
         Job(f"{n}", files, edits=(edit,), ids=tuple(sorted(tests)), seconds=seconds, test_seconds=5)
-        for n, edit in enumerate(texts)
+        for n, edit in enumerate(edits)
     ]
     return [
         {edit.path: edit.text}
-        for edit, report in zip(texts, bench.run(jobs), strict=True)
+        for edit, report in zip(edits, bench.run(jobs), strict=True)
         if not report.problem and not tests <= report.passed()
     ]
 
