@@ -17,8 +17,20 @@ from typing import Any
 
 from composer_hub.environments.venvs import VenvError, pinned, site_packages, venv_for
 from composer_hub.tasks import inside
-from composer_hub.tasks.code import Function, Source, Splice, bound, digest, emptied, functions, loads, passed_on, read
-from composer_hub.tasks.language import Arm, Package, PackageRefused, bundle_digest, pack
+from composer_hub.tasks.code import (
+    Function,
+    Source,
+    Splice,
+    bound,
+    digest,
+    emptied,
+    functions,
+    is_only,
+    loads,
+    passed_on,
+    read,
+)
+from composer_hub.tasks.language import Arm, Package, PackageRefused, bundle_digest, pack, shown_symbol
 from composer_hub.tasks.metadata import Metadata, is_tool, read_metadata, version_file
 from composer_hub.tasks.mutation import mutants
 
@@ -171,7 +183,7 @@ class Python:
     def known(self, model: Any, symbols: Sequence[str], source: Source, name: str, failing: Sequence[str]) -> str:
         node = _definition(source, name)
         try:
-            return _behavior(model, symbols, source, name, node, failing) if node is not None else ""
+            return " ".join(_behavior(model, symbols, source, name, node, failing)) if node is not None else ""
         except RecursionError:
             return ""  # an expression of a thousand terms
 
@@ -237,40 +249,40 @@ def _without_arm(function: Function, node: ast.If) -> Splice | None:
     """Return the splice that drops the first arm of an `if` and keeps what follows it."""
     source = function.source
     text, start = source.text, source.start(node)
-    is_elif = text.startswith("elif", start)
-    line = source.line_start(node.lineno)
-    indent = text[line:start]
+    line, end = source.whole_lines(node)
+    is_elif, indent = _is_elif(source, node), text[line:start]
     if indent.strip():
         return None  # more than one statement on the line
     body_end = source.line_end(node.body[-1].end_lineno or 0)
     if not node.orelse:
-        if is_elif:
-            return Splice(source.path, line, body_end, "")
-        blocks = [getattr(one, name, ()) for one in ast.walk(function.node) for name in ("body", "orelse", "finalbody")]
-        alone = any(block == [node] for block in blocks)
-        return Splice(source.path, line, body_end, f"{indent}pass\n" if alone else "")
-    other = node.orelse[0]
-    if isinstance(other, ast.If) and text.startswith("elif", source.start(other)):
-        keep = source.start(other)
-        return Splice(source.path, start, keep + 4, "elif" if is_elif else "if")
-    found = re.search(r"^[ \t]*else[ \t]*:", text[body_end : source.start(other)], re.MULTILINE)
-    if found is None or found.start() + body_end < body_end:
+        kept = f"{indent}pass\n" if not is_elif and is_only(function.node, node) else ""
+        return Splice(source.path, line, body_end, kept)
+    other = source.start(node.orelse[0])
+    if _is_elif(source, node.orelse[0]):
+        return Splice(source.path, start, other + 4, "elif" if is_elif else "if")
+    found = re.search(r"^[ \t]*else[ \t]*:", text[body_end:other], re.MULTILINE)
+    if found is None:
         return None
     if is_elif:
         return Splice(source.path, line, body_end + found.start(), "")
-    first = source.line_start(other.lineno)
-    inner = text[first : source.start(other)]
-    end = source.line_end(node.end_lineno or 0)
-    if inner.strip() or not inner.startswith(indent):
+    block = _moved_left(source, node.orelse, indent)
+    return None if block is None else Splice(source.path, line, end, block)
+
+
+def _is_elif(source: Source, node: ast.stmt) -> bool:
+    return isinstance(node, ast.If) and source.text.startswith("elif", source.start(node))
+
+
+def _moved_left(source: Source, block: Sequence[ast.stmt], indent: str) -> str | None:
+    """Return the lines of a block with less indentation; None if that would change more than their places."""
+    first = source.line_start(block[0].lineno)
+    inner = source.text[first : source.start(block[0])]
+    nodes = [one for statement in block for one in ast.walk(statement) if isinstance(one, ast.Constant)]
+    has_lines = any(isinstance(one.value, str) and one.lineno != one.end_lineno for one in nodes)
+    if has_lines or inner.strip() or not inner.startswith(indent):
         return None
-    if any(isinstance(one, ast.Constant) and isinstance(one.value, str) and one.lineno != one.end_lineno
-           for statement in node.orelse for one in ast.walk(statement)):  # fmt: skip
-        return None  # moving a text of several lines would change it
-    lines = [
-        indent + one[len(inner) :] if one.startswith(inner) else one
-        for one in text[first:end].splitlines(keepends=True)
-    ]
-    return Splice(source.path, line, end, "".join(lines))
+    lines = source.text[first : source.line_end(block[-1].end_lineno or 0)].splitlines(keepends=True)
+    return "".join(indent + one[len(inner) :] if one.startswith(inner) else one for one in lines)
 
 
 def _installed(package: Package, venv: Path) -> list[str]:
@@ -294,7 +306,7 @@ def _definition(source: Source, qualname: str) -> ast.AST | None:
 
 def _head(source: Source, node: ast.AST) -> str:
     """Return the signature and docstring of a definition; of a class, also its fields and those of its methods."""
-    lines = [f"{ast.unparse(_bare(node))}"]
+    lines = [ast.unparse(_bare(node))]
     if isinstance(node, ast.ClassDef):
         for one in node.body:
             if isinstance(one, (ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -336,27 +348,31 @@ def _in_class(source: Source, name: str, node: ast.AST) -> str:
 
 def _behavior(
     model: Any, symbols: Sequence[str], source: Source, name: str, node: ast.AST, failing: Sequence[str]
-) -> str:
-    """Describe what a definition raises, whether it yields, what uses it, and what its tests assert."""
-    inner = list(_own(node))
-    caught = {id(inside) for one in inner if isinstance(one, ast.Try) and one.handlers
-              for statement in one.body for inside in ast.walk(statement)}  # fmt: skip
-    raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None and id(one) not in caught}
-    errors = sorted({ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in raised})
-    errors = [one for one in errors if one[:1].isupper() and not _is_wrapped(node)]
-    facts = [f"It raises {', '.join(f'`{one}`' for one in errors)}."] if errors else []
-    yields = any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner) and not _is_wrapped(node)
-    facts += ["It is a generator."] if yields else []
+) -> Iterator[str]:
+    """Yield what a definition raises, whether it is a generator, what uses it, and what its tests assert."""
+    inner = list(_own(node)) * (not _is_wrapped(node))
+    if errors := _errors(inner):
+        yield f"It raises {', '.join(f'`{one}`' for one in errors)}."
+    if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner):
+        yield "It is a generator."
     uses = _uses(model, source, name)
     others = [one for one in model.functions if not any(f"{one.symbol}.".startswith(f"{own}.") for own in symbols)]
     users = [one.symbol for one in others if uses(one.source, one.node)]
     if users:
         more = f" and {len(users) - MAX_USERS} more" if len(users) > MAX_USERS else ""
-        named = ", ".join(map(_shown, users[:MAX_USERS]))
-        facts.append(f"{named}{more} {'uses' if len(users) == 1 else 'use'} it.")
+        named = ", ".join(map(shown_symbol, users[:MAX_USERS]))
+        yield f"{named}{more} {'uses' if len(users) == 1 else 'use'} it."
     if shown := _examples(model, uses, failing):
-        facts.append("Its tests assert, for example:\n\n```python\n" + "\n".join(shown) + "\n```")
-    return " ".join(facts)
+        yield "Its tests assert, for example:\n\n```python\n" + "\n".join(shown) + "\n```"
+
+
+def _errors(inner: Sequence[ast.AST]) -> list[str]:
+    """Return the errors that code raises and does not catch itself."""
+    caught = {id(inside) for one in inner if isinstance(one, ast.Try) and one.handlers
+              for statement in one.body for inside in ast.walk(statement)}  # fmt: skip
+    raised = {one.exc for one in inner if isinstance(one, ast.Raise) and one.exc is not None and id(one) not in caught}
+    named = {ast.unparse(one.func if isinstance(one, ast.Call) else one) for one in raised}
+    return sorted(one for one in named if one[:1].isupper())
 
 
 def _is_wrapped(node: ast.AST) -> bool:
@@ -415,31 +431,40 @@ def _checks(source: Source, test: ast.FunctionDef | ast.AsyncFunctionDef) -> Ite
     constants: dict[str, ast.expr] = {}
     checks: list[ast.stmt] = []
     for one in test.body:
-        target = one.targets[0] if isinstance(one, ast.Assign) else None
-        if isinstance(one, ast.Assert) or _expects_error(one):
-            checks.append(one)
-        elif isinstance(target, ast.Name) and isinstance(one.value, ast.Constant):  # type: ignore[attr-defined]
-            if checks or target.id in constants:
+        match one:
+            case ast.Assign(targets=[ast.Name(id=name), *_], value=ast.Constant() as value):
+                if checks or name in constants:
+                    return
+                constants[name] = value
+            case ast.Expr(value=ast.Constant()):
+                pass
+            case _ if isinstance(one, ast.Assert) or _expects_error(one):
+                checks.append(one)
+            case _:
                 return
-            constants[target.id] = one.value  # type: ignore[attr-defined]
-        elif not (isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)):
-            return
-    cases = [constants]
-    for call in test.decorator_list:
-        cases = [case | own for case, own in itertools.product(cases, _rows(source, call))]
-    arguments = {one.arg for one in ast.walk(test.args) if isinstance(one, ast.arg)} - {"self"}
     known = {
         *dir(builtins),
         *(alias.asname or alias.name.split(".")[0] for one in _imports(source) for alias in one.names),
     }
-    for case, check in itertools.product(cases[:MAX_EXAMPLES], checks):
+    for case, check in itertools.product(_cases(source, test, constants), checks):
         nodes = list(ast.walk(check))
         stored = {one.id for one in nodes if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
-        if stored & case.keys() or arguments - case.keys() or any(isinstance(one, ast.Lambda) for one in nodes):
+        if stored & case.keys() or any(isinstance(one, ast.Lambda) for one in nodes):
             continue
         whole = _Values(case).visit(copy.deepcopy(check))
         if {one.id for one in ast.walk(whole) if isinstance(one, ast.Name)} <= known | stored:
             yield whole
+
+
+def _cases(
+    source: Source, test: ast.FunctionDef | ast.AsyncFunctionDef, constants: dict[str, ast.expr]
+) -> list[dict[str, ast.expr]]:
+    """Return the variables of a test in its first cases; none if an argument comes from elsewhere."""
+    cases = [constants]
+    for call in test.decorator_list:
+        cases = [case | own for case, own in itertools.product(cases, _rows(source, call))]
+    arguments = {one.arg for one in ast.walk(test.args) if isinstance(one, ast.arg)} - {"self"}
+    return [case for case in cases[:MAX_EXAMPLES] if arguments <= case.keys()]
 
 
 def _imports(source: Source) -> list[ast.Import | ast.ImportFrom]:
@@ -497,8 +522,3 @@ def _row(node: ast.expr, is_bare: bool) -> list[ast.expr]:
         row = [node] if is_bare else getattr(node, "elts", [])
     plain = (ast.Constant, ast.List, ast.Tuple, ast.Dict, ast.Set, ast.UnaryOp, ast.USub, ast.Load)
     return row if all(isinstance(inner, plain) for one in row for inner in ast.walk(one)) else []
-
-
-def _shown(symbol: str) -> str:
-    module, _, name = symbol.partition(":")
-    return f"`{name}` of `{module}`"
