@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from composer_hub.tasks.code import Source, Splice, absolute, bound, loads, passed_on
+from composer_hub.tasks.code import Source, Splice, absolute, bound, is_only, loads, mentioned, passed_on
 from composer_hub.tasks.deletion import Candidate, PackageModel, shuffled
 
 MAX_SYMBOLS, MAX_LINES = 10, 400
@@ -23,6 +23,7 @@ _NAMING = (
     Definition | ast.Assign | ast.AnnAssign | ast.AugAssign
 )  # of another statement, the task cannot name the effect
 Top = tuple[Source, Definition]  # at the top of a module
+_mentioned = functools.lru_cache(maxsize=10_000)(mentioned)  # by every pair of definitions
 
 
 @dataclass
@@ -49,7 +50,7 @@ def features(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
         group, tests = [top], _tests_of(model, top)
         for one in group:  # grows
             for other in tops:
-                needed = other not in group and other[1].name in _names(one[1])
+                needed = other not in group and other[1].name in _mentioned(one[1])
                 own = _tests_of(model, other) if needed and len(group) < MAX_SYMBOLS else frozenset()
                 alone = users[other[1].name] <= {id(inner) for _, inner in group}
                 if own and (alone or own <= tests):
@@ -76,16 +77,9 @@ def _tests_of(model: PackageModel, top: Top) -> frozenset[str]:
     return model.baseline.tests_of(top[0].path, top[1].body[0].lineno, top[1].end_lineno or 0)
 
 
-@functools.lru_cache(maxsize=10_000)
-def _names(node: Definition) -> frozenset[str]:
-    """Return every name and attribute in a definition."""
-    found = [getattr(one, "id", None) or getattr(one, "attr", None) for one in ast.walk(node)]
-    return frozenset(one for one in found if one)
-
-
 def _users(tops: list[Top]) -> dict[str, set[int]]:
     """Return the definitions that mention the name of each definition."""
-    return {node.name: {id(other) for _, other in tops if other is not node and node.name in _names(other)}
+    return {node.name: {id(other) for _, other in tops if other is not node and node.name in _mentioned(other)}
             for _, node in tops}  # fmt: skip
 
 
@@ -102,12 +96,12 @@ def _candidate(model: PackageModel, kind: str, group: list[Top]) -> Candidate | 
     splices = [_without(one_source, one) for one_source, one in statements]
     for other in model.sources.values():
         gone = [one for one_source, one in statements if one_source is other]
-        splices += _exports(model, other, removal.names, gone)
-    # Names of a class that go with it are not those of a module, but tests that use them fail all the same.
-    inner = {name for _, one in statements for name in (_targets(one) or [getattr(one, "name", "")]) if name}
-    guided = _guided(model, statements, {name for _, name in removal.names} | inner)
-    if not _leaves_a_file(model, {name for _, name in removal.names}):
+        splices += _exports(other, removal.names, gone)
+    names = {name for _, name in removal.names}
+    if not _leaves_a_file(model, names):
         return None
+    # Names of a class that go with it are not those of a module, but tests that use them fail all the same.
+    guided = _guided(model, statements, names.union(*(_names(one) for _, one in statements)))
     named = {f"{one_source.module}:{one.name}" for one_source, one in statements if isinstance(one, Definition)}
     first = f"{group[0][0].module}:{group[0][1].name}"
     values = [f"`{ast.unparse(target)}` in `{one_source.path}`" for one_source, one in statements
@@ -211,9 +205,8 @@ def _block(
             continue
         if any(loads(one, plain, dotted) for one in _at_import(node, annotations)):
             removal.statements[source.path, node.lineno] = node
-            names = [node.name] if isinstance(node, Definition) else _targets(node)
             if top:
-                removal.names |= {(source.module, name) for name in names}
+                removal.names |= {(source.module, name) for name in _names(node)}
         elif isinstance(node, ast.ClassDef):
             _block(source, node.body, plain, dotted, removal, annotations=annotations, top=False)
 
@@ -244,6 +237,11 @@ def _targets(node: ast.stmt) -> list[str]:
     return [one.id for one in names if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)]
 
 
+def _names(node: ast.stmt) -> list[str]:
+    """Return the names that a statement defines or assigns."""
+    return [node.name] if isinstance(node, Definition) else _targets(node)
+
+
 def _is_all(node: ast.stmt) -> bool:
     return "__all__" in _targets(node)
 
@@ -260,17 +258,12 @@ def _is_alone(source: Source, node: ast.stmt) -> bool:
 
 def _without(source: Source, node: ast.stmt) -> Splice:
     """Remove a statement with its decorators; a block that it leaves empty gets a `pass`."""
-    first = min([node.lineno, *(one.lineno for one in getattr(node, "decorator_list", ()))])
-    start, end = source.line_start(first), source.line_end(node.end_lineno or 0)
-    blocks = ("body", "orelse", "finalbody")
-    alone = any(getattr(parent, name, None) == [node] for parent in ast.walk(source.tree) for name in blocks)
-    indent = source.text[start : source.line_start(first) + node.col_offset]
-    return Splice(source.path, start, end, f"{indent}pass\n" if alone and node.col_offset else "")
+    start, end = source.whole_lines(node)
+    indent = source.text[start : start + node.col_offset]
+    return Splice(source.path, start, end, f"{indent}pass\n" if node.col_offset and is_only(source.tree, node) else "")
 
 
-def _exports(
-    model: PackageModel, source: Source, names: set[tuple[str, str]], gone: list[ast.stmt]
-) -> Iterator[Splice]:
+def _exports(source: Source, names: set[tuple[str, str]], gone: list[ast.stmt]) -> Iterator[Splice]:
     """Yield the splices that take removed names out of imports and `__all__`."""
     plain, _ = bound(source, names)
     skipped = {id(inner) for one in gone for inner in ast.walk(one)}
