@@ -23,9 +23,10 @@ from composer_hub.environments import marks
 from composer_hub.environments.rewrites import rewrites
 from composer_hub.records import SourceEdit, canonical_json, stable_id
 from composer_hub.tasks.bench import Bench, Job
-from composer_hub.tasks.code import apply, emptied
+from composer_hub.tasks.code import apply, emptied, parts_of
 from composer_hub.tasks.deletion import PackageModel
 from composer_hub.tasks.gates import Checked
+from composer_hub.tasks.language import file_of, files_of
 from composer_hub.tasks.mutation import other_text
 
 NUM_VARIANTS = 6  # besides the unchanged test
@@ -226,16 +227,14 @@ class Drivers:
         by_path: dict[str, set[tuple[str, ...]]] = {}
         for test in tests:
             if model.baseline.seconds.get(test, 0) <= 2:
-                path, *names = test.split("[")[0].split("::")
+                path, *names = parts_of(test)
                 by_path.setdefault(path, set()).add(tuple(names))
         self.files: list[Driver] = []
         for path, wanted in sorted(by_path.items()):
             source = model.tests.get(path)
             self.files += drivers(path, source.text, wanted, seed) if source is not None else []
-        self.unchanged = {one.new_path for one in self.files if not one.number}
         self.by_new_path = {one.new_path: one.path for one in self.files}
-        self.values = self._certain()
-        self.shown = self._shown()
+        self.hidden = self._hidden(self._certain())
 
     def _job(self, name: str, one: Driver, edits: Sequence[SourceEdit] = (), seed: int = 0) -> Job:
         return Job(name, (one.new_path,), edits=(*edits, SourceEdit(one.new_path, one.text)), seconds=60.0,
@@ -267,30 +266,26 @@ class Drivers:
         passed, failed = set[tuple[str, ...]](), set[tuple[str, ...]]()
         for report in self.bench.run(jobs):
             for test, status in report.statuses.items():
-                name = tuple(test.split("[")[0].split("::"))
-                (passed if status in ("passed", "skipped") else failed).add(name)
+                (passed if status in ("passed", "skipped") else failed).add(parts_of(test))
         return passed - failed
 
     def _test_of(self, place: Place) -> tuple[str, ...]:
-        path, *names = place[0].split("[")[0].split("::")
+        path, *names = parts_of(place[0])
         return self.by_new_path[path], *names
 
-    def _shown(self) -> dict[tuple[Any, ...], set[str]]:
-        """Return the values that the unchanged tests report at each place of their source."""
-        shown: dict[tuple[Any, ...], set[str]] = {}
-        for place, value in self.values.items():
-            if place[0].partition("::")[0] in self.unchanged:
-                shown.setdefault((self._test_of(place), place[1]), set()).add(canonical_json(value))
-        return shown
+    def _hidden(self, values: Mapping[Place, Any]) -> dict[Place, Any]:
+        """Return the values that no unchanged test reports at the same place of its source."""
+        keys = {place: (self._test_of(place), place[1], canonical_json(value)) for place, value in values.items()}
+        unchanged = {one.new_path for one in self.files if not one.number}
+        shown = {key for place, key in keys.items() if file_of(place[0]) in unchanged}
+        return {place: values[place] for place, key in keys.items() if key not in shown}
 
     def oracle_of(self, one: Checked) -> dict[str, Any]:
         """Return the changed tests of a candidate and the values that they must report, or {}."""
-        tests = {tuple(test.split("[")[0].split("::")) for test in one.fail_to_pass}
+        tests = set(map(parts_of, one.fail_to_pass))
         known = {
-            place: value for place, value in self.values.items()
-            if (test := self._test_of(place)) in tests and place[0].partition("::")[0] not in self.unchanged
-            and canonical_json(value) not in self.shown.get((test, place[1]), ())
-            and not _own_object(value, one.candidate.symbols)
+            place: value for place, value in self.hidden.items()
+            if self._test_of(place) in tests and not _own_object(value, one.candidate.symbols)
         }  # fmt: skip
         if not known:
             return {}
@@ -313,7 +308,7 @@ class Drivers:
         # The others also run the function, and keep a submission from answering the first ones alone.
         others = [place for place in known if not differs(place, broken) and differs(place, gone)] if telling else []
         kept = (_spread(telling, known) + _spread(others, known))[:MAX_VALUES]
-        used = {place[0].partition("::")[0] for place in kept}
+        used = files_of(place[0] for place in kept)
         return {
             "files": {file.new_path: file.text for file in files if file.new_path in used},
             "values": [[*place, known[place]] for place in kept],
@@ -348,7 +343,7 @@ def _spread(places: Sequence[Place], values: Mapping[Place, Any]) -> list[Place]
     seen: dict[Any, int] = {}
 
     def rank(place: Place) -> tuple[int, str]:
-        keys = canonical_json(values[place]), (place[0].split("[")[0].partition("::")[2], place[1])
+        keys = canonical_json(values[place]), (parts_of(place[0])[1:], place[1])
         for key in keys:
             seen[key] = seen.get(key, 0) + 1
         return max(seen[key] for key in keys), stable_id(*place)
