@@ -8,15 +8,16 @@ each file alone.
 from __future__ import annotations
 
 import fnmatch
+import functools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from composer_hub.output import plural
 from composer_hub.records import stable_share
 from composer_hub.tasks.bench import Bench, Job, Report
-from composer_hub.tasks.language import Package, PackageRefused
+from composer_hub.tasks.language import PackageRefused, file_of
 
 MAX_SUITE_SECONDS = 300.0
 FILE_SECONDS = 60.0
@@ -38,7 +39,14 @@ class Baseline:
     spawners: frozenset[str]  # tests that start processes
     unseen: frozenset[str]  # those of them whose processes' lines are not known
     suite_s: float  # CPU time of one plain run
-    by_file: Mapping[str, frozenset[str]] = field(default_factory=dict)  # test file -> passing tests
+
+    @functools.cached_property
+    def by_file(self) -> dict[str, set[str]]:
+        """Return the passing tests of each file that has some."""
+        found: dict[str, set[str]] = defaultdict(set)
+        for id in self.passing:
+            found[file_of(id)].add(id)
+        return dict(found)
 
     def tests_of(self, path: str, first: int, last: int) -> frozenset[str]:
         """Return the passing tests that run any of some lines, and those that may without being seen."""
@@ -62,35 +70,12 @@ def measure(bench: Bench, suite_seconds: float = 10.0, without: Sequence[str] = 
     files = tuple(path for path in package.tests if path not in set_aside)
     if not files:
         raise PackageRefused("no_tests", f"--without leaves out every test file of {package.name}. Name fewer.")
-    options = {"compile": True, "budget": 0.8 * MAX_SUITE_SECONDS}
-    plain = Job("plain", files, seconds=MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS, options=options)
-    (first,) = bench.run([plain])
-    if first.problem and not first.statuses:
-        alone = [replace(plain, name=f"file{n}", files=(path,), seconds=FILE_SECONDS) for n, path in enumerate(files)]
-        for path, report in zip(files, bench.run(alone), strict=True):
-            if report.problem and not report.statuses:
-                set_aside[path] = report.problem
-        files = tuple(path for path in files if path not in set_aside)
-        if not files:
-            reasons = {"hangs": "tests_hang", "late": "tests_hang", "killed": "tests_kill"}
-            raise PackageRefused(
-                reasons.get(first.problem, "tests_do_not_run"),
-                f"No test file of {package.name} can be run: {first.detail[:300] or first.problem}. If some "
-                f"wait for something or use over {FILE_SECONDS:g} s of processor time, leave those out: --without "
-                f"'{package.tests[0]}'.",
-            )
-        (first,) = bench.run([replace(plain, files=files)])
-    if not first.passed():
-        raise PackageRefused(*_why_nothing_passes(package, first))
-    if first.values["denied"] and bench.sandbox == "auto" and bench.isolation == "landlock":
-        denied = first.values["denied"]
-        raise PackageRefused(
-            "sandbox",
-            f"{plural(len(denied), 'test')} of {package.name}, {denied[0]} among them, lacked a permission that "
-            "bubblewrap gives and landlock does not (sockets, shared memory, files in /tmp), so other tasks would be "
-            "made. Install bubblewrap, or accept these tasks with --sandbox landlock.",
-        )
-    set_aside |= {path: "cannot be imported" for path in first.values["broken_files"] if path in files}
+    first, ended = _plain_run(bench, files)
+    for reason, sentence in _refusals(bench, first):
+        raise PackageRefused(reason, sentence)
+    set_aside |= ended
+    left = set(files) - ended.keys()
+    set_aside |= {path: "cannot be imported" for path in first.values["broken_files"] if path in left}
     files = tuple(path for path in files if path not in set_aside)
     hanging = {id for id, seconds in first.seconds.items() if seconds >= TEST_SECONDS}
     hanging |= {id for id, status in first.statuses.items() if status == "late" or _is_named(id, without)}
@@ -100,21 +85,20 @@ def measure(bench: Bench, suite_seconds: float = 10.0, without: Sequence[str] = 
     hashes = Job("hashes", files, seconds=2 * MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS * 3, options=covered, seed=1)
     jobs = [hashes, replace(hashes, name="order", options={**covered, "reverse": True}, seed=0)]
     others = bench.run(jobs)
-    for report in others:
-        if report.problem and not report.statuses:
-            raise PackageRefused("tests_hang", f"The tests of {package.name} end once and hang under coverage.")
-    first = replace(first, statuses={id: status for id, status in first.statuses.items() if id not in slow})
-    statuses = [report.statuses for report in (first, *others)]
+    if not all(report.ran for report in others):
+        raise PackageRefused("tests_hang", f"The tests of {package.name} end once and hang under coverage.")
+    plain = {id: status for id, status in first.statuses.items() if id not in slow}
+    statuses = [plain, *(report.statuses for report in others)]
     every = set().union(*statuses)
     stable = {id for id in every if len({one.get(id) for one in statuses}) == 1}
-    passing = frozenset(id for id in stable if statuses[0][id] == "passed")
+    passing = frozenset(id for id in stable if plain[id] == "passed")
     if not passing:
         raise PackageRefused("all_flaky", f"No test of {package.name} ends the same way in three runs.")
     bench.warm = tuple(others[0].values["warm"])
     lines, at_import = _lines(others)
-    by_file: dict[str, set[str]] = defaultdict(set)
-    for id in passing:
-        by_file[id.split("::")[0]].add(id)
+    spawners, unseen = (
+        passing & set().union(*(report.values[name] for report in others)) for name in ("spawners", "unseen")
+    )
     return Baseline(
         passing=passing,
         flaky=frozenset(every - stable),
@@ -124,10 +108,9 @@ def measure(bench: Bench, suite_seconds: float = 10.0, without: Sequence[str] = 
         seconds={id: seconds for id, seconds in first.seconds.items() if id not in slow},
         lines=lines,
         at_import=at_import,
-        spawners=frozenset(one for report in others for one in report.values["spawners"]) & passing,
-        unseen=frozenset(one for report in others for one in report.values["unseen"]) & passing,
+        spawners=spawners,
+        unseen=unseen,
         suite_s=first.cpu_s,
-        by_file={path: frozenset(ids) for path, ids in by_file.items()},
     )
 
 
@@ -192,16 +175,50 @@ def _lines(
     return dict(found), {path: frozenset(lines) for path, lines in at_import.items()}
 
 
-def _why_nothing_passes(package: Package, report: Report) -> tuple[str, str]:
-    """Return the reason and a sentence for a package none of whose tests pass."""
-    if any(next(package.folder.rglob(pattern), None) for pattern in _COMPILED):
-        sentence = f"No test of {package.name} passes, and it has code to compile. Only pure Python is run."
-        return "needs_compilation", sentence
-    example = report.values["example"] or report.detail[-300:] or "None was found."
-    return "no_test_passes", (
-        f"No test of {package.name} passes without network in a fresh environment. {example} "
-        "If dependencies are missing, name them with --with."
-    )
+def _plain_run(bench: Bench, files: Sequence[str]) -> tuple[Report, dict[str, str]]:
+    """Run test files without edits, and return why some were left out: they hang, or end every run."""
+    package, options = bench.package, {"compile": True, "budget": 0.8 * MAX_SUITE_SECONDS}
+    plain = Job("plain", tuple(files), seconds=MAX_SUITE_SECONDS, test_seconds=TEST_SECONDS, options=options)
+    (first,) = bench.run([plain])
+    if first.ran:
+        return first, {}
+    alone = [replace(plain, name=f"file{n}", files=(path,), seconds=FILE_SECONDS) for n, path in enumerate(files)]
+    reports = zip(files, bench.run(alone), strict=True)
+    ended = {path: report.problem for path, report in reports if not report.ran}
+    left = tuple(path for path in files if path not in ended)
+    if not left:
+        reasons = {"hangs": "tests_hang", "late": "tests_hang", "killed": "tests_kill"}
+        raise PackageRefused(
+            reasons.get(first.problem, "tests_do_not_run"),
+            f"No test file of {package.name} can be run: {first.detail[:300] or first.problem}. If some "
+            f"wait for something or use over {FILE_SECONDS:g} s of processor time, leave those out: --without "
+            f"'{package.tests[0]}'.",
+        )
+    (first,) = bench.run([replace(plain, files=left)])
+    return first, ended
+
+
+def _refusals(bench: Bench, report: Report) -> Iterator[tuple[str, str]]:
+    """Yield the reasons, each with a sentence, why a plain run does not show what the tests of a package require."""
+    package = bench.package
+    if not report.passed():
+        if any(next(package.folder.rglob(pattern), None) for pattern in _COMPILED):
+            sentence = f"No test of {package.name} passes, and it has code to compile. Only pure Python is run."
+            yield "needs_compilation", sentence
+        example = report.values["example"] or report.detail[-300:] or "None was found."
+        sentence = (
+            f"No test of {package.name} passes without network in a fresh environment. {example} "
+            "If dependencies are missing, name them with --with."
+        )
+        yield "no_test_passes", sentence
+    denied = report.values["denied"]
+    if denied and bench.sandbox == "auto" and bench.isolation == "landlock":
+        sentence = (
+            f"{plural(len(denied), 'test')} of {package.name}, {denied[0]} among them, lacked a permission that "
+            "bubblewrap gives and landlock does not (sockets, shared memory, files in /tmp), so other tasks would be "
+            "made. Install bubblewrap, or accept these tasks with --sandbox landlock."
+        )
+        yield "sandbox", sentence
 
 
 _COMPILED = ("*.pyx", "*.c", "*.cpp", "*.rs", "CMakeLists.txt", "*.f90")

@@ -62,6 +62,11 @@ class Report:
     detail: str = ""
     values: Mapping[str, Any] = field(default_factory=dict)  # everything else that inside/run.py reports
 
+    @property
+    def ran(self) -> bool:
+        """Return whether the run ended, or some test before the run did not."""
+        return not self.problem or bool(self.statuses)
+
     def passed(self) -> set[str]:
         """Return the ids of the tests that passed."""
         return {id for id, status in self.statuses.items() if status == "passed"}

@@ -26,7 +26,7 @@ from composer_hub.tasks.code import removed_lines
 from composer_hub.tasks.deletion import Candidate, PackageModel
 from composer_hub.tasks.gates import TEST_SECONDS, Checked, num_functions
 from composer_hub.tasks.history import Change, ChangedFile
-from composer_hub.tasks.language import Package, PackageRefused
+from composer_hub.tasks.language import Package, PackageRefused, files_of
 from composer_hub.tasks.languages import LANGUAGES
 from composer_hub.tasks.sources import MAX_BYTES, is_scrubbed, open_package
 
@@ -226,7 +226,7 @@ def _measured(
     options = {"budget": suite_seconds, "max_hanging": 3}
     gold = Job("gold", (*changed, *near), (*start, *solution), None, 10 * suite_seconds + 60, TEST_SECONDS * 5, options)
     first, broken = bench.run([gold, replace(gold, name="start", edits=start)])
-    if not any(id.split("::")[0] in changed for id in first.passed()):
+    if not set(files_of(first.passed())) & {*changed}:
         missing = _MISSING.search(f"{first.values.get('example', '')} {first.detail}")
         raise _Skipped(f"needs {missing[1].split('.')[0]}" if missing else "gold_fails")
     if broken.problem in ("late", "killed", "hangs"):
@@ -242,11 +242,10 @@ def _measured(
         raise _Skipped("flaky")
     if any(" at 0x" in id for id in failing):
         failing = {id for id in failing if " at 0x" not in id}
-    by_file = {path: frozenset(id for id in stable if id.split("::")[0] == path) for path in gold.files}
     seconds = {id: first.seconds.get(id, 0.0) for id in stable}
     return Baseline(
         frozenset(stable), frozenset(ran - stable), frozenset(), len(first.statuses) - len(ran), {}, seconds, {}, {},
-        frozenset(), frozenset(), first.cpu_s, by_file,
+        frozenset(), frozenset(), first.cpu_s,
     ), failing, passing  # fmt: skip
 
 
@@ -275,7 +274,7 @@ def _symbols(
     model: PackageModel, before: Mapping[str, str], solution: Sequence[SourceEdit], failing: set[str]
 ) -> tuple[tuple[str, ...], list[str], list[str]]:
     """Return the functions that a change adds or edits, what the tests need to know of it, and its own helpers."""
-    texts = [model.tests[path].text for path in sorted({id.split("::")[0] for id in failing}) if path in model.tests]
+    texts = [model.tests[path].text for path in files_of(failing) if path in model.tests]
     language, symbols, shown, private = model.language, list[str](), list[str](), list[str]()
     for edit in solution:
         source = model.sources.get(edit.path)

@@ -298,7 +298,7 @@ def test_a_removal_that_no_statement_can_name_is_not_made(tmp_path: Path) -> Non
     package = open_package(str(toy.write(tmp_path / "toy", **{"tinytext/more.py": code})), tmp_path / "work")
     some, test = frozenset[str](), frozenset({"tests/test_words.py::test_title"})
     lines = {"tinytext/more.py": dict.fromkeys((1, 4), test)}
-    baseline = Baseline(test, some, some, 0, {}, {}, lines, {}, some, some, 0.0, {"tests/test_words.py": test})
+    baseline = Baseline(test, some, some, 0, {}, {}, lines, {}, some, some, 0.0)
     assert not list(removals(PackageModel(package, baseline), random.Random(1)))
 
 
@@ -370,10 +370,10 @@ def test_a_value_that_goes_with_a_definition_is_named(tmp_path: Path) -> None:
     text += "\n\ndef kinds(): return Rich.KINDS\n"
     folder = toy.write(tmp_path / "toy", **{"tinytext/kinds.py": text})
     package = open_package(str(folder), tmp_path / "work")
-    some, test, users = frozenset[str](), frozenset({"tests/test_words.py::test_title"}), frozenset({"b::test_kinds"})
+    some, test = frozenset[str](), frozenset({"tests/test_words.py::test_title"})
+    users = frozenset({"tests/test_spans.py::test_noon"})
     lines = {"tinytext/kinds.py": dict.fromkeys(range(1, 3), test) | {10: users}}
-    by_file = {"tests/test_words.py": test}
-    model = PackageModel(package, Baseline(test | users, some, some, 0, {}, {}, lines, {}, some, some, 0.0, by_file))
+    model = PackageModel(package, Baseline(test | users, some, some, 0, {}, {}, lines, {}, some, some, 0.0))
     candidate = next(one for one in removals(model, random.Random(1)) if one.symbols == ("tinytext.kinds:Plain",))
     assert candidate.guided == test | users, "a test that uses the value fails without it"
     _, more, _ = statements(model, candidate, test)
