@@ -50,6 +50,10 @@ STEPS = {"code tokens": 500, "words of docs": 500, "lines over 110 columns": 50,
 _LAYOUT = {tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER}
 _DOCUMENTED = (ast.Module, ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_BRANCHES = (
+    *(ast.If, ast.IfExp, ast.For, ast.AsyncFor, ast.While, ast.ExceptHandler),
+    *(ast.comprehension, ast.match_case),
+)
 _FOR_TOOLS = re.compile(r"#\s*(type|fmt|noqa|ruff)")
 
 
@@ -123,6 +127,26 @@ def longest_expression() -> int:
         for expression in ast.iter_child_nodes(statement)
         if isinstance(expression, ast.expr)
     )
+
+
+def branches(function: ast.AST) -> int:
+    """Count the places where a function can go more than one way, with those of functions inside it.
+
+    The parts of `and` and `or` count, except the first.
+    """
+    return sum(
+        len(node.values) - 1 if isinstance(node, ast.BoolOp) else isinstance(node, _BRANCHES)
+        for node in ast.walk(function)
+    )
+
+
+def branches_by_function() -> dict[str, int]:
+    return {
+        f"{source.path.relative_to(ROOT)}:{node.lineno} {node.name}": branches(node)
+        for source in sources()
+        for node in source.nodes
+        if isinstance(node, _FUNCTIONS)
+    }
 
 
 @functools.cache

@@ -41,6 +41,7 @@ WINGS: dict[str, str] = {  # rooms that a reader looks for together; docs/archit
 MAX_LEVELS = 14
 MAX_IN_CYCLES = 0
 MAX_COMMAND_LINES = 150  # in a file of cli/
+MAX_BRANCHES = 20  # of a function
 HEAVY = {"torch", "transformers", "trl", "gradio", "accelerate", "peft"}
 SLOW = {"datasets", "pyarrow", "pandas", "starlette", "uvicorn"}
 MAY_LOAD_HEAVY = {"train", "integrations"}
@@ -190,6 +191,32 @@ def test_the_house_does_not_grow() -> None:
         f"{'; '.join(raised)}. Make it smaller: look for the helper that exists, delete what your change made dead, "
         "fold no lines. If it must grow, run `python -m tests.house --write` and give the reason in the commit message."
     )
+
+
+def test_no_function_has_many_branches() -> None:
+    large = {name: number for name, number in house.branches_by_function().items() if number > MAX_BRANCHES}
+    assert not large, (
+        f"More than {MAX_BRANCHES} branches: {large}. Look for the idea that is missing: a table, a question with a "
+        "name, a generator of reasons. Two halves of a function are not easier to read."
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "number"),
+    [
+        ("pass", 0),
+        ("if a: pass\nelif b: pass\nelse: pass", 2),
+        ("x = a or b or (c and d) if e else f", 4),
+        ("for a in b: pass\nwhile c: pass", 2),
+        ("try: pass\nexcept A: pass\nexcept B: pass\nfinally: pass", 2),
+        ("x = [a for b in c for a in b if a]", 2),
+        ("match a:\n case 1: pass\n case _: pass", 2),
+        ("def g(): return 1 if a else 2", 1),
+    ],
+)
+def test_branches_are_counted(code: str, number: int) -> None:
+    function = ast.parse("def f():\n" + "".join(f" {line}\n" for line in code.splitlines())).body[0]
+    assert house.branches(function) == number
 
 
 def test_the_page_about_the_size_is_written_from_the_table() -> None:
