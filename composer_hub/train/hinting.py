@@ -72,7 +72,7 @@ class Hinter:
 
         `left_out` counts the turns that the model erred in and that are not among them, by reason.
         """
-        trace, counts = replace(rollout.trace, tools=self.tools), Counter[str]() if left_out is None else left_out
+        trace, counts = replace(rollout.read, tools=self.tools), Counter[str]() if left_out is None else left_out
         sites: list[HintSite] = []
         for step in trace.steps:
             errors = [error for error in step.error_sites if error.blame == "model"]

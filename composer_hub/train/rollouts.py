@@ -89,8 +89,13 @@ class Rollout:
         """The completion as a trace: one step per turn, with its error sites. Identity and prompt are not set."""
         messages = tuple(_messages(self.messages))
         trace = Trace("", self.source, "", messages, tuple(self._steps(messages)), tools_source="recorded")
-        session = Session(replace(trace, messages=tuple(map(_unpacked, messages))), self._flags(trace))
+        session = Session(_as_read(trace), self._flags(trace))
         return _with_own_sites(self, replace(trace, steps=find_errors(session, text_rules=True).steps))
+
+    @cached_property
+    def read(self) -> Trace:
+        """The trace with the output of failed commands in place of what wraps it, which rules and writers read."""
+        return _as_read(self.trace)
 
     def tokens(self, step: Step) -> tuple[Sequence[int], Sequence[int]]:
         """Return the tokens before a step whose prefix is exact, and its own."""
@@ -126,7 +131,9 @@ class Rollout:
         flags = {}
         for place, message in enumerate(trace.messages):
             if (text := _raised(message)) is not None:
-                flags[place] = ResultFlag(is_error=True, status=_kind_of(text, message.name))
+                # A tool that raises what a command printed is read like one that returns it.
+                own = _command_failure(text, message.name)
+                flags[place] = own or ResultFlag(is_error=True, status=_kind_of(text, message.name))
             elif place in self.reasons:
                 reason = canonical_kind(self.reasons[place])
                 # Words of the environment are about what the model did, unless they name another kind.
@@ -209,13 +216,26 @@ def _code_of(result: Mapping[str, Any]) -> int:
     return next((one for one in codes if isinstance(one, int) and not isinstance(one, bool)), 0)
 
 
+def _command_failure(raised: str, tool: str) -> ResultFlag | None:
+    """Return the flag of an exception that shows the exit code of a command, or None."""
+    flag = None if loss_in(raised) else failure_in(Message("tool", raised, name=tool))
+    return flag if flag and flag.exit_code else None
+
+
 def _unpacked(message: Message) -> Message:
-    """Return the result of a failed command as its output, if it is JSON, because the rules read lines."""
+    """Return the result of a failed command as its output if it is JSON or was raised, because the rules read lines."""
+    raised = _raised(message)
+    if raised is not None and _command_failure(raised, message.name):
+        return replace(message, content=raised)
     result = _object_in(message.content) if message.role == "tool" else {}
     if not _code_of(result):
         return message
     parts = (str(result[key]).strip() for key in ("output", "stdout", "stderr") if result.get(key))
     return replace(message, content="\n".join(parts))
+
+
+def _as_read(trace: Trace) -> Trace:
+    return replace(trace, messages=tuple(map(_unpacked, trace.messages)))
 
 
 def num_rounds(messages: Sequence[Mapping[str, Any]]) -> int:

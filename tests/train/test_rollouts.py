@@ -94,6 +94,29 @@ def test_exceptions_that_the_tool_loop_reports_are_errors(said: str, kind: str) 
     assert kinds(rollout(acted(call("plus")), answered("plus", said), acted(said="oh"))) == [(0, kind)]
 
 
+RAISED = "usage: grade run [-h] --src FILE\ngrade run: error: the following arguments are required: --src\nexit code 2"
+
+
+def test_a_raised_result_with_an_exit_code_is_read_like_a_returned_one() -> None:
+    found = [
+        rollout(acted(call("bash", command="grade run --file a")), answered("bash", said), END)
+        .trace.steps[0]
+        .error_sites[0]
+        for said in (RAISED, str({"error": RAISED}))
+    ]
+    assert found[0] == found[1]
+    assert (found[0].kind, found[0].message.partition(" ")[0]) == ("usage_error", "usage:")
+
+
+def test_a_hint_quotes_what_was_raised_and_not_its_wrapping() -> None:
+    wrong, right = (call("bash", command=f"grade run {option} a.txt") for option in ("--file", "--src"))
+    raised = str({"error": RAISED})
+    played = rollout(acted(wrong), answered("bash", raised), acted(right), answered("bash", "done"), END)
+    (site,) = hinter().sites(played)
+    assert site.hint.text.splitlines()[1:] == RAISED.splitlines()[:2]
+    assert played.trace.messages[1].content == raised  # as the model read it
+
+
 def test_markup_that_did_not_parse_is_an_error() -> None:
     assert kinds(rollout(acted(said="x")), '<tool_call>{"name": "add", </tool_call>') == [(0, "json_decode")]
 
