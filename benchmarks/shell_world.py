@@ -14,21 +14,32 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import multiprocessing
+import os
 import random
 import shutil
+import statistics
 import tempfile
+import time
 import weakref
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from benchmarks.ablation.report import interval, sign_flip
 from composer_hub.environments.process import Limits
 from composer_hub.environments.sandbox import Sandbox, open_sandbox
 
+RECORDED = Path(__file__).with_suffix(".jsonl")
 FILES = tuple("notes draft todo ledger report agenda minutes budget roster recipe".split())
 LIMITS = Limits(seconds=10.0)
 MAX_CHARS = 1500  # of a result
+MODULES = tuple("q_proj k_proj v_proj o_proj gate_proj up_proj down_proj".split())
+LAYERS = list(range(15, 30))  # that have an adapter: the upper half
+MAX_TOKENS = 210  # of a rollout: two calls, their results and an answer
 
 
 @dataclass(frozen=True)
@@ -50,7 +61,6 @@ class Program:
     name: str
     purpose: str  # as a task says it
     old: Interface
-    new: Interface
 
     def source(self, interface: Interface) -> str:
         """Return the program's text."""
@@ -79,62 +89,86 @@ print(hashlib.sha256(f"{self.name} {{args.number}} {{path.read_text()}}".encode(
         return hashlib.sha256(f"{self.name} {number} {text}".encode()).hexdigest()[:8]
 
 
-def _program(name: str, purpose: str, old: str, new: str) -> Program:
-    first, second = (Interface(*(word if word != "-" else "" for word in text.split())) for text in (old, new))
-    return Program(name, purpose, first, second)
+def _program(name: str, purpose: str, old: str) -> Program:
+    return Program(name, purpose, Interface(*(word if word != "-" else "" for word in old.split())))
 
 
 # Subcommand, option of the file, option of the number; "-" is an argument without an option.
 PROGRAMS = (
-    _program(
-        "tally", "count the words of {file} in blocks of {number}", "count --file --block", "words --file --block"
-    ),
-    _program("stamp", "stamp {file} with mark {number}", "add --file --mark", "add --path --mark"),
-    _program("fold", "fold {file} at column {number}", "lines --input --width", "lines --input --columns"),
-    _program("seal", "seal {file} at level {number}", "file - --level", "file --input --level"),
-    _program("probe", "probe {file} to depth {number}", "scan --target --depth", "scan - --depth"),
-    _program("grade", "grade {file} on scale {number}", "run --file --scale", "score --source --scale"),
-    _program("shelve", "shelve {file} in slot {number}", "put --file --slot", "put --file -"),
-    _program("index", "index {file} from line {number}", "build --source --start", "build --source --from-line"),
-    _program("weigh", "weigh {file} in units of {number}", "file --name --unit", "measure --name --unit"),
-    _program("trace", "trace {file} for {number} steps", "follow --log --steps", "follow --file --max-steps"),
-    _program("merge", "merge {file} into {number} parts", "split --file --parts", "into --file --parts"),
-    _program("audit", "audit {file} under rule {number}", "check - --rule", "check - --policy"),
+    _program("tally", "count the words of {file} in blocks of {number}", "count --file --block"),
+    _program("stamp", "stamp {file} with mark {number}", "add --file --mark"),
+    _program("fold", "fold {file} at column {number}", "lines --input --width"),
+    _program("seal", "seal {file} at level {number}", "file - --level"),
+    _program("probe", "probe {file} to depth {number}", "scan --target --depth"),
+    _program("grade", "grade {file} on scale {number}", "run --file --scale"),
+    _program("shelve", "shelve {file} in slot {number}", "put --file --slot"),
+    _program("index", "index {file} from line {number}", "build --source --start"),
+    _program("weigh", "weigh {file} in units of {number}", "file --name --unit"),
+    _program("trace", "trace {file} for {number} steps", "follow --log --steps"),
+    _program("merge", "merge {file} into {number} parts", "split --file --parts"),
+    _program("audit", "audit {file} under rule {number}", "check - --rule"),
 )
+# Words of the new interfaces of a seed, and of those in demonstrations; no word is in both.
+NEW = {
+    "command": tuple("render apply emit show compute perform start print".split()),
+    "file": tuple("--path --document --item --text --src".split()),
+    "number": tuple("--value --size --limit --amount".split()),
+}
+SEEN = {
+    "command": tuple("go do make open write read send use call find mark move pick push load save".split()),
+    "file": tuple("--in --from --page --name-of --origin --input-file --entry --object --thing --doc".split()),
+    "number": tuple("--num --by --at --count --total --times --max --rate --degree --factor".split()),
+}
+NUM_CHANGED = 6
+World = Mapping[int, Interface]  # of each program, by its place
 
 
-def call_of(row: dict[str, Any], *, old: bool = False) -> str:
+def world(seed: int | str | None) -> World:
+    """Return the interfaces in the world of a seed, or in the old world. A text is the seed of a demonstration."""
+    now = {place: program.old for place, program in enumerate(PROGRAMS)}
+    if seed is None:
+        return now
+    rng, words = random.Random(f"interfaces {seed}"), SEEN if isinstance(seed, str) else NEW
+    for place in rng.sample(sorted(now), NUM_CHANGED):
+        part = rng.choice([name for name in words if getattr(now[place], name)])
+        now[place] = replace(now[place], **{part: rng.choice(words[part])})
+    return now
+
+
+def changed(seed: int | str) -> list[int]:
+    """Return the programs whose interface is new in the world of a seed."""
+    return [place for place, interface in world(seed).items() if interface != PROGRAMS[place].old]
+
+
+def call_of(row: dict[str, Any], seed: int | str | None) -> str:
     """Return the command line that solves a task."""
-    program = PROGRAMS[row["program"]]
-    file = row["file"] if old else f"docs/{row['file']}"
-    return (program.old if old else program.new).call(program.name, file, row["number"])
+    place = row["program"]
+    return world(seed)[place].call(PROGRAMS[place].name, row["file"], row["number"])
 
 
 class Shell:
-    """The environment. One tool; the reward is 1 if the program that the task names printed its code, otherwise 0."""
+    """The environment. One tool; the reward is 1 if the first call printed the code of the task, 1/2 for the second."""
 
-    old = False  # the interface of the demonstrations
-
-    def __init__(self, sandbox: Sandbox | None = None) -> None:
+    def __init__(self, seed: int | str | None = None, sandbox: Sandbox | None = None) -> None:
+        self._seed = seed
         self._sandbox = sandbox or open_sandbox()
         self._root = Path(tempfile.mkdtemp(prefix="shell-"))
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
 
-    def reset(self, program: int = 0, file: str = "notes.txt", number: int = 1, **_: Any) -> None:
+    def reset(self, program: int = 0, file: str = "notes.txt", number: int = 1, old: bool = False, **_: Any) -> None:
+        now = world(None if old else self._seed)
         shutil.rmtree(self._root)
-        folder = self._root if self.old else self._root / "docs"
         (self._root / "bin").mkdir(parents=True)
-        folder.mkdir(exist_ok=True)
         rng, texts = random.Random(f"{program} {file} {number}"), {}
         for name in FILES:
             texts[f"{name}.txt"] = " ".join(rng.choices(FILES, k=12)) + "\n"
-            (folder / f"{name}.txt").write_text(texts[f"{name}.txt"])
-        for one in PROGRAMS:
+            (self._root / f"{name}.txt").write_text(texts[f"{name}.txt"])
+        for place, one in enumerate(PROGRAMS):
             path = self._root / "bin" / one.name
-            path.write_text(one.source(one.old if self.old else one.new))
+            path.write_text(one.source(now[place]))
             path.chmod(0o755)
         self._root.chmod(0o777)
-        self._code, self._solved = PROGRAMS[program].code(texts[file], number), False
+        self._code, self._calls, self._solved = PROGRAMS[program].code(texts[file], number), 0, 0
 
     def run(self, command: str) -> str:
         """Run a command in the shell.
@@ -142,66 +176,63 @@ class Shell:
         Args:
             command: The command line.
         """
+        self._calls += 1
         found = self._sandbox.run(f"export PATH=$PWD/bin:$PATH; {command}", root=self._root, limits=LIMITS)
         text = found.output.strip()[:MAX_CHARS]
         # Observed outside of the shell: no file, and no text of the model, holds the code.
-        self._solved = self._solved or self._code in text.split()
+        if self._code in text.split():
+            self._solved = self._solved or self._calls
         if found.exit_code:
             raise ValueError(f"{text}\nexit code {found.exit_code}")
         return text or "(no output)"
 
     def get_reward(self) -> float:
-        return float(self._solved)
+        return 1 / self._solved if self._solved else 0.0
 
 
-class OldShell(Shell):
-    """The world of the demonstrations, to measure what is forgotten."""
-
-    old = True
-
-
-def tasks(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
+def tasks(count: int, programs: Sequence[int], *, seed: int = 0) -> list[dict[str, Any]]:
     """Return task rows; none is a held-out one."""
-    return [row for row in _rows(f"tasks {seed}", 2 * count + 50) if not _is_held_out(row)][:count]
+    return [row for row in _rows(f"tasks {seed}", programs, 2 * count + 50) if not _is_held_out(row)][:count]
 
 
-def held_out(count: int, *, seed: int = 0) -> list[dict[str, Any]]:
-    """Return tasks with files and numbers that `tasks` never combines."""
-    return [row for row in _rows(f"held out {seed}", 6 * count + 50) if _is_held_out(row)][:count]
+def held_out(count: int, programs: Sequence[int], *, seed: int = 0) -> list[dict[str, Any]]:
+    """Return tasks with files and numbers that `tasks` never combines, each program as often as any other."""
+    rows = [row for row in _rows(f"held out {seed}", programs, 12 * count + 200) if _is_held_out(row)]
+    each = [[row for row in rows if row["program"] == program] for program in programs]
+    return [row for group in zip(*each, strict=False) for row in group][:count]
 
 
 def _is_held_out(row: dict[str, Any]) -> bool:
     return (FILES.index(row["file"].removesuffix(".txt")) + row["number"]) % 3 == 0
 
 
-def _rows(seed: str, count: int) -> list[dict[str, Any]]:
-    rng, rows = random.Random(seed), []
-    for _ in range(count):
-        program, file, number = rng.randrange(len(PROGRAMS)), f"{rng.choice(FILES)}.txt", rng.randint(2, 40)
-        purpose = PROGRAMS[program].purpose.format(file=file, number=number)
-        text = f"Use the program {PROGRAMS[program].name} to {purpose}. Answer with the code that it prints."
-        rows.append({"prompt": [{"role": "user", "content": text}], "program": program, "file": file, "number": number})
-    return rows
+def _rows(seed: str, programs: Sequence[int], count: int) -> list[dict[str, Any]]:
+    rng = random.Random(seed)
+    return [_row(rng.choice(programs), f"{rng.choice(FILES)}.txt", rng.randint(2, 40)) for _ in range(count)]
+
+
+def _row(program: int, file: str, number: int) -> dict[str, Any]:
+    purpose = PROGRAMS[program].purpose.format(file=file, number=number)
+    text = f"Use the program {PROGRAMS[program].name} to {purpose}. Answer with the code that it prints."
+    return {"prompt": [{"role": "user", "content": text}], "program": program, "file": file, "number": number}
 
 
 # ------------------------------------------------------------------------------------------------------ the warm start
 
 
 def demonstrations(count: int, seed: int) -> Iterator[list[dict[str, Any]]]:
-    """Yield episodes in the old world; a third begins with a wrong call, the error and a look at --help."""
-    rng, shell = random.Random(f"demonstrations {seed}"), OldShell()
-    for row in tasks(count, seed=1000 + seed):
+    """Yield episodes; in every second one the old call fails, and the next follows the error."""
+    sandbox = open_sandbox()
+    for number, row in enumerate(tasks(count, range(len(PROGRAMS)), seed=1000 + seed)):
+        now = f"demonstration {seed} {number}" if number % 2 else None
+        row |= {"program": changed(now)[number % NUM_CHANGED]} if now else {}
+        row = _row(row["program"], row["file"], row["number"])
+        shell = Shell(now, sandbox)
         shell.reset(**row)
-        program = PROGRAMS[row["program"]]
-        commands = [call_of(row, old=True)]
-        if rng.random() < 1 / 3:
-            wrong = Interface(*rng.sample(["go", "--in", "--size"], 3)).call(program.name, row["file"], row["number"])
-            commands = [wrong, f"{program.name} {program.old.command} --help", *commands]
         talk, result = [*row["prompt"]], ""
-        for command in commands:
+        for command in dict.fromkeys((call_of(row, None), call_of(row, now))):
             try:
-                result = shell.run(command)
-                shown = result
+                result = shown = shell.run(command)
             except ValueError as error:
                 shown = str({"error": str(error)})
             call = {"type": "function", "function": {"name": "run", "arguments": {"command": command}}}
@@ -210,6 +241,22 @@ def demonstrations(count: int, seed: int) -> Iterator[list[dict[str, Any]]]:
                 {"role": "tool", "name": "run", "content": shown},
             ]
         yield [*talk, {"role": "assistant", "content": result}]
+
+
+def with_template(tokenizer: Any) -> Any:
+    """Give a tokenizer TRL's template of Qwen3 with its calls, but with one short line per tool."""
+    from trl.chat_template_utils import add_response_schema, get_training_chat_template, qwen3_chat_template
+
+    tokenizer.chat_template = qwen3_chat_template
+    tokenizer = add_response_schema(tokenizer)
+    head, _, rest = get_training_chat_template(tokenizer).partition('{{- "# Tools')
+    tail = rest.partition("{%- else %}")[2]
+    line = "{%- for tool in tools %}{%- set function = tool.function %}"
+    line += "{{- function.name + '(' + function.parameters.properties | join(', ') + ')' }}"
+    tokenizer.chat_template = (
+        f"{head}{{{{- '# Tools\\n' }}}}{line}{{%- endfor %}}{{{{- '<|im_end|>\\n' }}}}{{%- else %}}{tail}"
+    )
+    return tokenizer
 
 
 def encoded(talk: Sequence[dict[str, Any]], tokenizer: Any, tool: Any) -> tuple[list[int], list[int]]:
@@ -228,45 +275,257 @@ def encoded(talk: Sequence[dict[str, Any]], tokenizer: Any, tool: Any) -> tuple[
     return ids, mask
 
 
-def warm(model: Path, out: Path, *, count: int, seed: int, rate: float = 5e-5, batch: int = 8) -> None:
+def warm(model: Path, out: Path, *, count: int = 320, seed: int = 1, rate: float = 2e-4, batch: int = 8) -> None:
     """Fine-tune a model on demonstrations of the old interface."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
-    from trl.chat_template_utils import qwen3_chat_template
 
     from composer_hub.train.uplift import right_padded
 
     torch.manual_seed(seed)
-    tokenizer = AutoTokenizer.from_pretrained(model)
-    tokenizer.chat_template = qwen3_chat_template
+    tokenizer = with_template(AutoTokenizer.from_pretrained(model))
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    rows = [encoded(talk, tokenizer, OldShell().run) for talk in demonstrations(count, seed)]
+    rows = sorted(
+        (encoded(talk, tokenizer, Shell().run) for talk in demonstrations(count, seed)), key=lambda row: len(row[0])
+    )
+    batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
+    random.Random(seed).shuffle(batches)
     optimizer = torch.optim.AdamW(network.parameters(), lr=rate)
-    for start in range(0, len(rows), batch):
-        part = rows[start : start + batch]
+    for number, part in enumerate(batches):
+        for group in optimizer.param_groups:
+            group["lr"] = rate * min(1.0, (number + 1) / 5, (len(batches) - number) / len(batches) * 2)
         ids, attention, _ = right_padded([(row, ()) for row, _ in part])
         learned, _, _ = right_padded([(mask, ()) for _, mask in part])
-        labels = ids.masked_fill(learned == 0, -100)
-        loss = network(input_ids=ids, attention_mask=attention, labels=labels, use_cache=False).loss
+        wanted = learned[:, 1:] == 1
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            hidden = network.model(input_ids=ids, attention_mask=attention, use_cache=False).last_hidden_state
+            logits = network.lm_head(hidden[:, :-1][wanted])
+        loss = torch.nn.functional.cross_entropy(logits.float(), ids[:, 1:][wanted])
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-        print(json.dumps({"rows": start + len(part), "loss": round(loss.item(), 3)}), flush=True)
+        print(json.dumps({"step": number + 1, "of": len(batches), "loss": round(loss.item(), 3)}), flush=True)
     network.save_pretrained(out)
     tokenizer.save_pretrained(out)
+
+
+# ---------------------------------------------------------------------------------------------------------------- runs
+
+
+@dataclass(frozen=True)
+class Size:
+    """What a run may cost; every arm of a comparison has the same."""
+
+    group_size: int = 6  # rollouts of one task; a generation has one task for each changed program
+    num_updates: int = 6  # that learn from the rollouts, once each
+    learning_rate: float = 3e-3
+    bank: int = 36  # rollouts that are tried again; they are more than the other arms have
+    num_held_out: int = 30  # tasks of changed programs
+    num_unchanged: int = 30  # tasks of the other programs
+
+
+ARMS: dict[str, dict[str, Any]] = {
+    "grpo": {},
+    "hint": {"alpha_sdpo": 0.5, "teacher": "fixed"},
+    "control": {"alpha_sdpo": 0.5, "teacher": "fixed", "control_hints": True},
+    "own_pairs": {"beta_replay": 0.2, "replay_strength": 1e-6, "replay_nll_weight": 1.0},
+}
+
+
+COMPARED = (("hint", "grpo"), ("hint", "control"), ("hint", "own_pairs"), ("own_pairs", "grpo"))
+
+
+def run(model: Path, arm: str, seed: int, size: Size = Size()) -> dict[str, Any]:
+    """Train one arm in the world of a seed, and measure it there and in the old world."""
+    import torch
+    from datasets import Dataset
+    from peft import LoraConfig
+    from transformers import AutoModelForCausalLM, AutoTokenizer, set_seed
+
+    from composer_hub.train import ComposerConfig
+    from composer_hub.train.pair_loader import PairLoader
+    from composer_hub.train.replay_term import ReplayTerm
+    from composer_hub.train.run.own_pairs import make_pairs
+    from composer_hub.train.run.trainer import RunTrainer
+
+    hints: Counter[str] = Counter()
+
+    class Counting(RunTrainer):
+        def _generate_and_score_completions(self, inputs: Any) -> Any:
+            output = super()._generate_and_score_completions(inputs)
+            hints.update(site.hint.writer for row in self._sites for site in row)
+            return output
+
+    torch.set_num_threads(1)
+    begun, programs, is_banked = time.process_time(), changed(seed), arm == "own_pairs"
+    tokenizer = with_template(AutoTokenizer.from_pretrained(model, padding_side="left"))
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+    num_rollouts = size.group_size * len(programs)
+    rows = tasks(600, programs, seed=seed)
+    # A generation has one task of each program, in the order of the data.
+    each = [[row for row in rows if row["program"] == program] for program in programs]
+    rows = [row for group in zip(*each, strict=False) for row in group]
+    set_seed(seed)
+    with tempfile.TemporaryDirectory() as folder:
+        trainer = Counting(
+            model=network,
+            args=ComposerConfig(
+                output_dir=folder, use_cpu=True, bf16=True, report_to="none", save_strategy="no", disable_tqdm=True,
+                logging_steps=1, log_completions=False, measure_every=0, seed=seed, shuffle_dataset=False,
+                max_steps=size.num_updates,
+                per_device_train_batch_size=num_rollouts // size.num_updates, steps_per_generation=size.num_updates,
+                num_generations=size.group_size, max_completion_length=MAX_TOKENS, max_tool_calling_iterations=2,
+                gradient_checkpointing=False, learning_rate=size.learning_rate, lr_scheduler_type="constant",
+                adam_beta2=0.99, beta=0.0, scale_rewards="none", cache_implementation="static", **ARMS[arm],
+            ),
+            train_dataset=Dataset.from_list(rows),
+            processing_class=tokenizer,
+            environment_factory=lambda: Shell(seed),
+            own_pairs=size.bank if is_banked else 0,
+            peft_config=LoraConfig(
+                r=16, lora_alpha=32, target_modules=[*MODULES], layers_to_transform=LAYERS, task_type="CAUSAL_LM"
+            ),
+        )  # fmt: skip
+        counts: dict[str, int] = {}
+        if is_banked:
+            pairs, counts = make_pairs(trainer, size.bank, batch_size=8)
+            if pairs:
+                loader = PairLoader(pairs, 8, padding=tokenizer.pad_token_id, seed=seed)
+                trainer.terms.add(ReplayTerm(trainer.args, loader))
+        trainer.train()
+    log = [row for row in trainer.state.log_history if "grad_norm" in row]
+    return {
+        "arm": arm, "seed": seed, **first_calls(trainer, seed, size),
+        "reward": round(log[0]["reward"], 3), "hints": dict(hints), "pairs": counts,
+        "num_rollouts": num_rollouts,
+        "cpu_s": round(time.process_time() - begun), "size": asdict(size),
+    }  # fmt: skip
+
+
+def first_calls(trainer: Any, seed: int, size: Size) -> dict[str, float]:
+    """Return the share of held-out tasks whose first call is right, decoded greedily, of changed and other programs.
+
+    One forward pass tells it: the right call is what the model writes if each of its tokens is the likeliest.
+    """
+    import torch
+
+    from composer_hub.train.teacher import causal_lm, keeping_hidden
+    from composer_hub.train.uplift import right_padded
+
+    tokenizer, found, tool = trainer.processing_class, {}, Shell().run
+    trainer.model.eval()
+    for name, programs, count in (
+        ("new", changed(seed), size.num_held_out),
+        ("unchanged", [place for place in range(len(PROGRAMS)) if place not in changed(seed)], size.num_unchanged),
+    ):
+        rows = []
+        for row in held_out(count, programs, seed=seed):
+            call = {"type": "function", "function": {"name": "run", "arguments": {"command": call_of(row, seed)}}}
+            talk = [*row["prompt"], {"role": "assistant", "content": "", "tool_calls": [call]}]
+            rows.append(encoded(talk, tokenizer, tool))
+        right = []
+        for start in range(0, count, 10):
+            part = rows[start : start + 10]
+            ids, attention, _ = right_padded([(row, ()) for row, _ in part])
+            own, _, _ = right_padded([(mask, ()) for _, mask in part])
+            wanted = own[:, 1:] == 1
+            with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16), keeping_hidden(trainer._bare) as kept:
+                trainer._bare(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+                logits = causal_lm(trainer._bare).lm_head(kept[-1][:, :-1][wanted])
+            wrong = torch.zeros_like(wanted)
+            wrong[wanted] = logits.argmax(-1) != ids[:, 1:][wanted]
+            right += [not row for row in wrong.any(dim=1).tolist()]
+        found[name] = sum(right) / count
+    trainer.model.train()
+    return found
+
+
+def run_missing(model: Path, arms: Sequence[str], seeds: Sequence[int], size: Size, workers: int, to: Path) -> None:
+    """Run what is not recorded yet, all arms of a seed before the next seed."""
+    recorded = {(run["seed"], run["arm"]) for run in _runs(to)}
+    os.environ |= {"OMP_NUM_THREADS": "1", "TRL_EXPERIMENTAL_SILENCE": "1"}  # of the workers, which begin with them
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(workers, mp_context=spawn) as pool:
+        jobs = [(seed, arm) for seed in seeds for arm in arms if (seed, arm) not in recorded]
+        for done in as_completed([pool.submit(run, model, arm, seed, size) for seed, arm in jobs]):
+            line = json.dumps(done.result())
+            print(line, flush=True)
+            with to.open("a") as file:
+                file.write(line + "\n")
+
+
+def _runs(path: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+
+def report(path: Path = RECORDED) -> Iterator[str]:
+    """Yield the tables of the recorded runs."""
+    runs = {arm: {run["seed"]: run for run in _runs(path) if run["arm"] == arm} for arm in ARMS}
+    yield "| arm | seeds | changed programs, by seed | mean | reward | other programs | hints per rollout | CPU min |"
+    yield "|---|---|---|---:|---:|---:|---|---:|"
+    for arm, by_seed in runs.items():
+        if not (several := [by_seed[seed] for seed in sorted(by_seed)]):
+            continue
+        written: Counter[str] = Counter()
+        for run in several:
+            written.update(run["hints"])
+        rollouts = sum(run["num_rollouts"] for run in several)
+        cells = [
+            f"`{arm}`",
+            f"{min(by_seed)}-{max(by_seed)}",
+            " ".join(f"{run['new']:.2f}" for run in several),
+            f"**{_mean(run['new'] for run in several):.3f}**",
+            f"{_mean(run['reward'] for run in several):.2f}",
+            f"{_mean(run['unchanged'] for run in several):.3f}",
+            ", ".join(f"{writer} {count / rollouts:.2f}" for writer, count in sorted(written.items())),
+            f"{_mean(run['cpu_s'] for run in several) / 60:.1f}",
+        ]
+        yield f"| {' | '.join(cells)} |"
+    yield ""
+    yield "| difference | programs | seeds | mean | 95 % | p, exact |"
+    yield "|---|---|---:|---:|---|---:|"
+    for arm, other in COMPARED:
+        seeds = sorted(runs[arm].keys() & runs[other].keys())
+        for name, programs in (("new", "changed"), ("unchanged", "other")):
+            values = [runs[arm][seed][name] - runs[other][seed][name] for seed in seeds]
+            if len(values) > 2:
+                mean, low, high = interval(values)
+                yield (
+                    f"| `{arm}` - `{other}` | {programs} | {len(values)} | **{mean:+.3f}** "
+                    f"| {low:+.3f} to {high:+.3f} | {sign_flip(values):.3f} |"
+                )
+
+
+def _mean(values: Iterable[float]) -> float:
+    return statistics.mean(values)
 
 
 def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("command", choices=["warm"])
-    parser.add_argument("model", type=Path)
-    parser.add_argument("out", type=Path)
-    parser.add_argument("--count", type=int, default=400, help="Demonstrations (400).")
-    parser.add_argument("--seed", type=int, default=1)
+    commands = parser.add_subparsers(dest="command", required=True)
+    one = commands.add_parser("warm", help="fine-tune a model on the old interface")
+    one.add_argument("model", type=Path)
+    one.add_argument("out", type=Path)
+    one.add_argument("--count", type=int, default=320)
+    one = commands.add_parser("run", help="run what is not recorded yet")
+    one.add_argument("model", type=Path)
+    one.add_argument("--arms", default=",".join(ARMS))
+    one.add_argument("--seeds", default="1-8")
+    one.add_argument("--size", type=json.loads, default={}, help="JSON of what differs from the registered size")
+    one.add_argument("--workers", type=int, default=2)
+    one.add_argument("--to", type=Path, default=RECORDED)
+    commands.add_parser("report", help="print the tables of the recorded runs")
     args = parser.parse_args()
-    warm(args.model, args.out, count=args.count, seed=args.seed)
+    if args.command == "warm":
+        warm(args.model, args.out, count=args.count)
+    elif args.command == "run":
+        first, _, last = args.seeds.partition("-")
+        seeds = range(int(first), int(last or first) + 1)
+        run_missing(args.model, args.arms.split(","), seeds, Size(**args.size), args.workers, args.to)
+    else:
+        print("\n".join(report()))
 
 
 if __name__ == "__main__":
