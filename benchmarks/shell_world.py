@@ -1,12 +1,12 @@
-"""A shell whose programs have changed since the model learned them: real argparse, real messages, no hint in sight.
+"""A shell whose programs have changed since the model learned them: real argparse, real messages.
 
-    composer-hub train grpo --model_name_or_path WARM --environment benchmarks.shell_world:Shell \\
-        --tasks benchmarks.shell_world:tasks --eval_tasks benchmarks.shell_world:held_out
-    python -m benchmarks.shell_world warm MODEL OUT     # a short SFT on the old interface; OUT is WARM above
+    python -m benchmarks.shell_world warm MODEL WARM     # a short SFT on demonstrations
+    python -m benchmarks.shell_world run WARM --seeds 1-8
+    python -m benchmarks.shell_world report
 
-A dozen programs print a code for a file, which nobody guesses. Each has an old interface, on which the model is warmed
-up, and a new one, in which it acts. `--help` works, and files have moved into a folder. Hints come from the product's
-writers, which read what the programs print. docs/results/real_model.md names the plan.
+A dozen programs print a code for a file, which nobody guesses. Each has an old interface, which the model is taught; in
+the world of a seed, one word of it is another for half of them. Hints come from the product's writers, which read what
+the programs print. docs/results/real_model.md has the plan and the results.
 """
 
 from __future__ import annotations
@@ -354,7 +354,7 @@ def run(model: Path, arm: str, seed: int, size: Size = Size()) -> dict[str, Any]
     class Counting(RunTrainer):
         def _generate_and_score_completions(self, inputs: Any) -> Any:
             output = super()._generate_and_score_completions(inputs)
-            hints.update(site.hint.writer for row in self._sites for site in row)
+            hints.update(site.hint.writer for row in self.last_sites for site in row)
             return output
 
     torch.set_num_threads(1)
@@ -430,9 +430,13 @@ def first_calls(trainer: Any, seed: int, size: Size) -> dict[str, float]:
             ids, attention, _ = right_padded([(row, ()) for row, _ in part])
             own, _, _ = right_padded([(mask, ()) for _, mask in part])
             wanted = own[:, 1:] == 1
-            with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16), keeping_hidden(trainer._bare) as kept:
-                trainer._bare(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
-                logits = causal_lm(trainer._bare).lm_head(kept[-1][:, :-1][wanted])
+            with (
+                torch.no_grad(),
+                torch.autocast("cpu", dtype=torch.bfloat16),
+                keeping_hidden(trainer.bare_model) as kept,
+            ):
+                trainer.bare_model(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+                logits = causal_lm(trainer.bare_model).lm_head(kept[-1][:, :-1][wanted])
             wrong = torch.zeros_like(wanted)
             wrong[wanted] = logits.argmax(-1) != ids[:, 1:][wanted]
             right += [not row for row in wrong.any(dim=1).tolist()]
