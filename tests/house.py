@@ -132,7 +132,7 @@ def longest_expression() -> int:
 def branches(function: ast.AST) -> int:
     """Count the places where a function can go more than one way, with those of functions inside it.
 
-    The parts of `and` and `or` count, except the first.
+    The parts of `and` and `or` count, except the first; conditions of comprehensions and guards of cases do not.
     """
     return sum(
         len(node.values) - 1 if isinstance(node, ast.BoolOp) else isinstance(node, _BRANCHES)

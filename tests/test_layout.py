@@ -194,7 +194,9 @@ def test_the_house_does_not_grow() -> None:
 
 
 def test_no_function_has_many_branches() -> None:
-    large = {name: number for name, number in house.branches_by_function().items() if number > MAX_BRANCHES}
+    counted = house.branches_by_function()
+    assert {"main", "_awaited"} <= {name.split()[1] for name in counted}
+    large = {name: number for name, number in counted.items() if number > MAX_BRANCHES}
     assert not large, (
         f"More than {MAX_BRANCHES} branches: {large}. Look for the idea that is missing: a table, a question with a "
         "name, a generator of reasons. Two halves of a function are not easier to read."
@@ -208,6 +210,7 @@ def test_no_function_has_many_branches() -> None:
         ("if a: pass\nelif b: pass\nelse: pass", 2),
         ("x = a or b or (c and d) if e else f", 4),
         ("for a in b: pass\nwhile c: pass", 2),
+        ("async for a in b: pass", 1),
         ("try: pass\nexcept A: pass\nexcept B: pass\nfinally: pass", 2),
         ("x = [a for b in c for a in b if a]", 2),
         ("match a:\n case 1: pass\n case _: pass", 2),
@@ -215,7 +218,7 @@ def test_no_function_has_many_branches() -> None:
     ],
 )
 def test_branches_are_counted(code: str, number: int) -> None:
-    function = ast.parse("def f():\n" + "".join(f" {line}\n" for line in code.splitlines())).body[0]
+    function = ast.parse("async def f():\n" + "".join(f" {line}\n" for line in code.splitlines())).body[0]
     assert house.branches(function) == number
 
 

@@ -11,7 +11,7 @@ import fnmatch
 import functools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 
 from composer_hub.output import plural
@@ -41,7 +41,7 @@ class Baseline:
     suite_s: float  # CPU time of one plain run
 
     @functools.cached_property
-    def by_file(self) -> dict[str, set[str]]:
+    def by_file(self) -> Mapping[str, Set[str]]:
         """Return the passing tests of each file that has some."""
         found: dict[str, set[str]] = defaultdict(set)
         for id in self.passing:
@@ -71,8 +71,8 @@ def measure(bench: Bench, suite_seconds: float = 10.0, without: Sequence[str] = 
     if not files:
         raise PackageRefused("no_tests", f"--without leaves out every test file of {package.name}. Name fewer.")
     first, ended = _plain_run(bench, files)
-    for reason, sentence in _refusals(bench, first):
-        raise PackageRefused(reason, sentence)
+    if refusal := next(_refusals(bench, first), None):
+        raise PackageRefused(*refusal)
     set_aside |= ended
     left = set(files) - ended.keys()
     set_aside |= {path: "cannot be imported" for path in first.values["broken_files"] if path in left}

@@ -265,7 +265,7 @@ def _without_arm(function: Function, node: ast.If) -> Splice | None:
         return None
     if is_elif:
         return Splice(source.path, line, body_end + found.start(), "")
-    block = _moved_left(source, node.orelse, indent)
+    block = _moved_left(source, node.orelse, indent, end)
     return None if block is None else Splice(source.path, line, end, block)
 
 
@@ -273,15 +273,15 @@ def _is_elif(source: Source, node: ast.stmt) -> bool:
     return isinstance(node, ast.If) and source.text.startswith("elif", source.start(node))
 
 
-def _moved_left(source: Source, block: Sequence[ast.stmt], indent: str) -> str | None:
-    """Return the lines of a block with less indentation; None if that would change more than their places."""
+def _moved_left(source: Source, block: Sequence[ast.stmt], indent: str, end: int) -> str | None:
+    """Return the lines from a block to an end with less indentation; None if that would change more than places."""
     first = source.line_start(block[0].lineno)
     inner = source.text[first : source.start(block[0])]
     nodes = [one for statement in block for one in ast.walk(statement) if isinstance(one, ast.Constant)]
     has_lines = any(isinstance(one.value, str) and one.lineno != one.end_lineno for one in nodes)
     if has_lines or inner.strip() or not inner.startswith(indent):
         return None
-    lines = source.text[first : source.line_end(block[-1].end_lineno or 0)].splitlines(keepends=True)
+    lines = source.text[first:end].splitlines(keepends=True)
     return "".join(indent + one[len(inner) :] if one.startswith(inner) else one for one in lines)
 
 
@@ -350,7 +350,7 @@ def _behavior(
     model: Any, symbols: Sequence[str], source: Source, name: str, node: ast.AST, failing: Sequence[str]
 ) -> Iterator[str]:
     """Yield what a definition raises, whether it is a generator, what uses it, and what its tests assert."""
-    inner = list(_own(node)) * (not _is_wrapped(node))
+    inner = [] if _is_wrapped(node) else list(_own(node))
     if errors := _errors(inner):
         yield f"It raises {', '.join(f'`{one}`' for one in errors)}."
     if any(isinstance(one, (ast.Yield, ast.YieldFrom)) for one in inner):

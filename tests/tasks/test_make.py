@@ -338,6 +338,14 @@ def test_a_body_that_begins_with_a_decorator_goes_with_its_comments(mark: str) -
     assert edit.text == "def f(x):\n    raise NotImplementedError\n"
 
 
+def test_what_is_left_of_an_if_has_every_line_of_the_arm_that_stays() -> None:
+    text = "def f(a):\n    if a:\n        x = 1\n    else:\n        y = 1 \\\n          ;\n    return a\n"
+    (function,) = Python().functions(Python().read("m.py", text, (".",)))
+    (arm,) = Python().arms(function)
+    (edit,) = apply({"m.py": text}, [arm.without])
+    assert edit.text == "def f(a):\n    y = 1 \\\n      ;\n    return a\n"
+
+
 def test_the_cases_of_a_test_are_one_function_in_the_language_of_the_test() -> None:
     ids = {"a.test.ts::f > of [ 1 ]", "a.test.ts::f > of [ 2 ]"}
     assert num_functions(JavaScript(), ids) == 2
