@@ -21,9 +21,10 @@ from huggingface_hub import HfApi
 from huggingface_hub.utils import disable_progress_bars
 
 from composer_hub.hub import Card, HubDestination, publish
+from composer_hub.ingest.dataset import trace_tables
 from composer_hub.local_hub.server import start_server
 from composer_hub.records import Message, Step, Trace, stable_id, to_row
-from composer_hub.train.run.export import _listed, _tables, publish_rollouts
+from composer_hub.train.run.export import publish_rollouts, read_rollouts
 
 CARD = Card("traces", "rollouts", license="mit", holes={"origin": "", "redaction": ""})
 
@@ -65,7 +66,7 @@ def main() -> None:
             for place, repo in enumerate(held):
                 begun = time.process_time()
                 if repo == "me/whole":
-                    publish(where, repo, _tables(_listed(folder, Counter())), CARD)
+                    publish(where, repo, trace_tables(lambda: read_rollouts(folder, Counter())), CARD)
                 else:
                     publish_rollouts(where, repo, folder, run_id="r", license="mit")
                 seconds = time.process_time() - begun

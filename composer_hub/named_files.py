@@ -7,6 +7,7 @@ Unless the shell opened them, pipes and devices are refused: reading them may ne
 from __future__ import annotations
 
 import codecs
+import errno
 import os
 import secrets
 import stat
@@ -58,15 +59,30 @@ def text_of(path: Path, errors: str = "strict") -> str:
 def write_whole(path: Path, content: bytes, *, private: bool = False) -> None:
     """Write a file that other processes see complete or not at all, also after a crash; `private` is its owner's only.
 
-    Of several writers at once, the last one's content stays. A file that cannot be written leaves the old one.
+    Of several writers at once, the last one's content stays. A file that cannot be written leaves the old one. The mode
+    of an old file is kept; a link is replaced.
     """
     # A file beside it can take its name. The name is cut, so that the longest one still has room for the mark.
     draft = path.with_name(f".{path.name[:50]}.{secrets.token_hex(8)}")
     try:
         with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600 if private else 0o666), "wb") as file:
+            if not private and path.is_file():
+                os.fchmod(file.fileno(), stat.S_IMODE(path.stat().st_mode))
             file.write(content)
             file.flush()
-            os.fsync(file.fileno())  # otherwise a power cut may leave the new name with an empty file
+            sync(file.fileno())  # otherwise a power cut may leave the new name with an empty file
         draft.replace(path)
+    except OSError as error:
+        error.filename, error.filename2 = str(path), None  # the draft means nothing to a user
+        raise
     finally:
         draft.unlink(missing_ok=True)
+
+
+def sync(descriptor: int) -> None:
+    """Wait until a file is on the disk; some filesystems cannot tell."""
+    try:
+        os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise

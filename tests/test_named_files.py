@@ -109,16 +109,27 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_beside_it(tmp_path: Path
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_a_private_file_is_its_owners_from_the_first_byte_and_another_follows_the_umask(tmp_path: Path) -> None:
-    for private, mode in ((False, 0o640), (True, 0o600)):
+@pytest.mark.parametrize(
+    ("old", "private", "mode"), [(0o664, False, 0o664), (None, False, 0o640), (0o666, True, 0o600), (None, True, 0o600)]
+)
+def test_a_private_file_is_its_owners_and_another_keeps_its_mode_or_follows_the_umask(
+    old: int | None, private: bool, mode: int, tmp_path: Path
+) -> None:
+    if old is not None:
         (tmp_path / "file").touch()
-        (tmp_path / "file").chmod(0o666)
-        before = os.umask(0o027)
-        try:
-            write_whole(tmp_path / "file", b"new", private=private)
-        finally:
-            os.umask(before)
-        assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+        (tmp_path / "file").chmod(old)
+    before = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "file", b"new", private=private)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "file").stat().st_mode & 0o777 == mode
+
+
+def test_an_error_names_the_file_and_not_what_was_written_beside_it(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError) as caught:
+        write_whole(tmp_path / "missing" / "file", b"new")
+    assert caught.value.filename == str(tmp_path / "missing" / "file")
 
 
 def test_readers_beside_several_writers_see_one_whole_content(tmp_path: Path) -> None:

@@ -179,7 +179,7 @@ def _disproved(key: _Key, folder: Path, first: float, worked: Mapping[str, float
     """Return whether what failed is on the disk now, or worked after it first failed."""
     kind, subject, name = key
     if kind == "path":
-        if os.path.exists(folder / name):  # Path.exists raises for a name that is too long
+        if _may_exist(folder / name):
             return True
         names: Iterable[str] = (one for one in worked if one == f"path {name}" or one.startswith(f"path {name}/"))
     elif kind in ("flag", "wrapper", "target"):
@@ -190,6 +190,17 @@ def _disproved(key: _Key, folder: Path, first: float, worked: Mapping[str, float
     else:
         return False
     return any(one in worked and (worked[one] >= first or not first) for one in names)
+
+
+def _may_exist(path: Path) -> bool:
+    """Return whether a path is on the disk, or may be where nobody may look."""
+    try:
+        path.stat()
+    except PermissionError:
+        return True
+    except (OSError, ValueError):  # a name that is too long, or has a null byte
+        return False
+    return True
 
 
 def _fold_paths(groups: _Groups, worked: Mapping[str, float]) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from composer_hub import exits
-from composer_hub.named_files import write_whole
+from composer_hub.named_files import sync, write_whole
 
 COMPLETE = "COMPLETE.json"
 _MODEL = (".safetensors", ".json", ".txt", ".model", ".jinja", ".md", ".png", ".yaml")
@@ -52,7 +52,11 @@ def _is_disk_full(error: Exception) -> bool:
 
 
 def mark_complete(folder: Path, facts: dict[str, Any]) -> None:
-    """Record that a checkpoint is completely on disk."""
+    """Record that a checkpoint is completely on disk, once all of its files are."""
+    for path in folder.rglob("*"):
+        if path.is_file():
+            with path.open("rb") as file:
+                sync(file.fileno())
     write_whole(folder / COMPLETE, json.dumps(facts, indent=2, sort_keys=True).encode())
 
 

@@ -132,8 +132,9 @@ class Rollout:
         for place, message in enumerate(trace.messages):
             if (text := _raised(message)) is not None:
                 # A tool that raises what a command printed is read like one that returns it.
-                own = _command_failure(text, message.name)
-                flags[place] = own or ResultFlag(is_error=True, status=_kind_of(text, message.name))
+                flags[place] = _shown(text, message.name) or ResultFlag(
+                    is_error=True, status=_kind_of(text, message.name)
+                )
             elif place in self.reasons:
                 reason = canonical_kind(self.reasons[place])
                 # Words of the environment are about what the model did, unless they name another kind.
@@ -216,22 +217,25 @@ def _code_of(result: Mapping[str, Any]) -> int:
     return next((one for one in codes if isinstance(one, int) and not isinstance(one, bool)), 0)
 
 
-def _command_failure(raised: str, tool: str) -> ResultFlag | None:
-    """Return the flag of an exception that shows the exit code of a command, or None."""
-    flag = None if loss_in(raised) else failure_in(Message("tool", raised, name=tool))
-    return flag if flag and flag.exit_code else None
+def _shown(raised: str, tool: str) -> ResultFlag | None:
+    """Return the flag of an exception whose text shows a failure, as a returned result would."""
+    return None if loss_in(raised) else failure_in(Message("tool", raised, name=tool))
+
+
+_OUTPUT = ("output", "stdout", "stderr", "error", "message")
 
 
 def _unpacked(message: Message) -> Message:
-    """Return the result of a failed command as its output if it is JSON or was raised, because the rules read lines."""
+    """Return the result of a failed call as its words if it is JSON or was raised, because the rules read lines."""
     raised = _raised(message)
-    if raised is not None and _command_failure(raised, message.name):
-        return replace(message, content=raised)
+    if raised is not None:
+        return _unpacked(replace(message, content=raised)) if _shown(raised, message.name) else message
     result = _object_in(message.content) if message.role == "tool" else {}
     if not _code_of(result):
         return message
-    parts = (str(result[key]).strip() for key in ("output", "stdout", "stderr") if result.get(key))
-    return replace(message, content="\n".join(parts))
+    said = [result[key] for key in _OUTPUT if result.get(key)]
+    parts = said or [value for value in result.values() if isinstance(value, str)]
+    return replace(message, content="\n".join(str(part).strip() for part in parts))
 
 
 def _as_read(trace: Trace) -> Trace:

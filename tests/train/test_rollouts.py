@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 from collections import Counter
 from typing import Any
 
@@ -98,14 +99,31 @@ RAISED = "usage: grade run [-h] --src FILE\ngrade run: error: the following argu
 
 
 def test_a_raised_result_with_an_exit_code_is_read_like_a_returned_one() -> None:
+    as_json = json.dumps({"exit_code": 2, "stderr": RAISED.rpartition("\n")[0]})
     found = [
         rollout(acted(call("bash", command="grade run --file a")), answered("bash", said), END)
         .trace.steps[0]
         .error_sites[0]
-        for said in (RAISED, str({"error": RAISED}))
+        for said in (RAISED, str({"error": RAISED}), as_json, str({"error": as_json}))
     ]
     assert found[0] == found[1]
+    assert found[2] == found[3]
+    assert found[0].kind == found[2].kind
     assert (found[0].kind, found[0].message.partition(" ")[0]) == ("usage_error", "usage:")
+
+
+@pytest.mark.parametrize("key", ["error", "message", "reason"])
+def test_a_hint_quotes_the_words_of_a_failed_result_whatever_their_key(key: str) -> None:
+    result = json.dumps({"exit_code": 2, "stdout": "", key: RAISED.rpartition("\n")[0]})
+    wrong, right = (call("bash", command=f"grade run {option} a.txt") for option in ("--file", "--src"))
+    played = rollout(acted(wrong), answered("bash", result), acted(right), answered("bash", "done"), END)
+    (site,) = hinter().sites(played)
+    assert site.hint.text.splitlines()[1:] == RAISED.splitlines()[:2]
+
+
+def test_a_raised_report_of_tests_is_an_outcome() -> None:
+    said = str({"error": "FAILED tests/test_a.py::test_b - assert 1 == 2"})
+    assert kinds(rollout(acted(call("run_tests")), answered("run_tests", said), END)) == [(0, "test_failure")]
 
 
 def test_a_hint_quotes_what_was_raised_and_not_its_wrapping() -> None:
