@@ -193,7 +193,7 @@ def _disproved(key: _Key, folder: Path, first: float, worked: Mapping[str, float
 
 
 def _may_exist(path: Path) -> bool:
-    """Return whether a path is on the disk, or may be where nobody may look."""
+    """Return whether a path is on the disk, or may be in a folder without access."""
     try:
         path.stat()
     except PermissionError:

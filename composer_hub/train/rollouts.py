@@ -233,8 +233,8 @@ def _unpacked(message: Message) -> Message:
     result = _object_in(message.content) if message.role == "tool" else {}
     if not _code_of(result):
         return message
-    said = [result[key] for key in _OUTPUT if result.get(key)]
-    parts = said or [value for value in result.values() if isinstance(value, str)]
+    named = [result[key] for key in _OUTPUT if result.get(key)]
+    parts = named or [value for value in result.values() if isinstance(value, str)]
     return replace(message, content="\n".join(str(part).strip() for part in parts))
 
 
