@@ -319,7 +319,7 @@ class Size:
 
     group_size: int = 6  # rollouts of one task; a generation has one task for each changed program
     num_updates: int = 6  # that learn from the rollouts, once each
-    learning_rate: float = 3e-3
+    learning_rate: float = 1.5e-3
     bank: int = 36  # rollouts that are tried again; they are more than the other arms have
     num_held_out: int = 30  # tasks of changed programs
     num_unchanged: int = 30  # tasks of the other programs
@@ -404,45 +404,51 @@ def run(model: Path, arm: str, seed: int, size: Size = Size()) -> dict[str, Any]
 
 
 def first_calls(trainer: Any, seed: int, size: Size) -> dict[str, float]:
-    """Return the share of held-out tasks whose first call is right, decoded greedily, of changed and other programs.
+    """Return how well held-out tasks are begun, of changed programs ("new") and of the others ("unchanged").
 
-    One forward pass tells it: the right call is what the model writes if each of its tokens is the likeliest.
+    The share is that of tasks whose right call is what the model writes greedily: each of its tokens is the likeliest.
+    The margin is its log-probability minus that of the call in the old interface, the mean over the changed programs.
     """
+    others = [place for place in range(len(PROGRAMS)) if place not in changed(seed)]
+    new = held_out(size.num_held_out, changed(seed), seed=seed)
+    right, logps = _read_calls(trainer, new, seed)
+    _, old = _read_calls(trainer, new, None)
+    kept, _ = _read_calls(trainer, held_out(size.num_unchanged, others, seed=seed), seed)
+    return {
+        "new": _mean(right),
+        "unchanged": _mean(kept),
+        "margin": round(_mean(one - other for one, other in zip(logps, old, strict=True)), 3),
+    }
+
+
+def _read_calls(trainer: Any, tasks: Sequence[dict[str, Any]], seed: int | None) -> tuple[list[bool], list[float]]:
+    """Return for each task whether the call of a world is written greedily, and its log-probability."""
     import torch
 
     from composer_hub.train.teacher import causal_lm, keeping_hidden
     from composer_hub.train.uplift import right_padded
 
-    tokenizer, found, tool = trainer.processing_class, {}, Shell().run
-    trainer.model.eval()
-    for name, programs, count in (
-        ("new", changed(seed), size.num_held_out),
-        ("unchanged", [place for place in range(len(PROGRAMS)) if place not in changed(seed)], size.num_unchanged),
-    ):
-        rows = []
-        for row in held_out(count, programs, seed=seed):
-            call = {"type": "function", "function": {"name": "run", "arguments": {"command": call_of(row, seed)}}}
-            talk = [*row["prompt"], {"role": "assistant", "content": "", "tool_calls": [call]}]
-            rows.append(encoded(talk, tokenizer, tool))
-        right = []
-        for start in range(0, count, 10):
-            part = rows[start : start + 10]
-            ids, attention, _ = right_padded([(row, ()) for row, _ in part])
-            own, _, _ = right_padded([(mask, ()) for _, mask in part])
-            wanted = own[:, 1:] == 1
-            with (
-                torch.no_grad(),
-                torch.autocast("cpu", dtype=torch.bfloat16),
-                keeping_hidden(trainer.bare_model) as kept,
-            ):
-                trainer.bare_model(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
-                logits = causal_lm(trainer.bare_model).lm_head(kept[-1][:, :-1][wanted])
-            wrong = torch.zeros_like(wanted)
-            wrong[wanted] = logits.argmax(-1) != ids[:, 1:][wanted]
-            right += [not row for row in wrong.any(dim=1).tolist()]
-        found[name] = sum(right) / count
-    trainer.model.train()
-    return found
+    network, tool, rows = trainer._bare, Shell().run, []
+    for row in tasks:
+        call = {"type": "function", "function": {"name": "run", "arguments": {"command": call_of(row, seed)}}}
+        talk = [*row["prompt"], {"role": "assistant", "content": "", "tool_calls": [call]}]
+        rows.append(encoded(talk, trainer.processing_class, tool))
+    network.eval()
+    right: list[bool] = []
+    logps: list[float] = []
+    for start in range(0, len(rows), 10):
+        ids, attention, _ = right_padded([(row, ()) for row, _ in rows[start : start + 10]])
+        own, _, _ = right_padded([(mask, ()) for _, mask in rows[start : start + 10]])
+        wanted = own[:, 1:] == 1
+        with torch.no_grad(), torch.autocast("cpu", dtype=torch.bfloat16), keeping_hidden(network) as kept:
+            network(input_ids=ids, attention_mask=attention, use_cache=False, logits_to_keep=1)
+            logits = causal_lm(network).lm_head(kept[-1][:, :-1][wanted]).float()
+        targets, each = ids[:, 1:][wanted], wanted.sum(dim=1).tolist()
+        chosen = logits.log_softmax(-1).gather(1, targets[:, None])[:, 0]
+        right += [bool(part.all()) for part in (logits.argmax(-1) == targets).split(each)]
+        logps += [part.sum().item() for part in chosen.split(each)]
+    network.train()
+    return right, logps
 
 
 def run_missing(model: Path, arms: Sequence[str], seeds: Sequence[int], size: Size, workers: int, to: Path) -> None:
@@ -466,8 +472,8 @@ def _runs(path: Path) -> list[dict[str, Any]]:
 def report(path: Path = RECORDED) -> Iterator[str]:
     """Yield the tables of the recorded runs."""
     runs = {arm: {run["seed"]: run for run in _runs(path) if run["arm"] == arm} for arm in ARMS}
-    yield "| arm | seeds | changed programs, by seed | mean | reward | other programs | hints per rollout | CPU min |"
-    yield "|---|---|---|---:|---:|---:|---|---:|"
+    yield "| arm | seeds | margin, by seed | mean | changed programs | others | reward | hints per rollout | CPU min |"
+    yield "|---|---|---|---:|---:|---:|---:|---|---:|"
     for arm, by_seed in runs.items():
         if not (several := [by_seed[seed] for seed in sorted(by_seed)]):
             continue
@@ -478,25 +484,26 @@ def report(path: Path = RECORDED) -> Iterator[str]:
         cells = [
             f"`{arm}`",
             f"{min(by_seed)}-{max(by_seed)}",
-            " ".join(f"{run['new']:.2f}" for run in several),
-            f"**{_mean(run['new'] for run in several):.3f}**",
+            " ".join(f"{run['margin']:+.1f}" for run in several),
+            f"**{_mean(run['margin'] for run in several):+.2f}**",
+            f"{_mean(run['new'] for run in several):.2f}",
+            f"{_mean(run['unchanged'] for run in several):.2f}",
             f"{_mean(run['reward'] for run in several):.2f}",
-            f"{_mean(run['unchanged'] for run in several):.3f}",
             ", ".join(f"{writer} {count / rollouts:.2f}" for writer, count in sorted(written.items())),
             f"{_mean(run['cpu_s'] for run in several) / 60:.1f}",
         ]
         yield f"| {' | '.join(cells)} |"
     yield ""
-    yield "| difference | programs | seeds | mean | 95 % | p, exact |"
+    yield "| difference | in | seeds | mean | 95 % | p, exact |"
     yield "|---|---|---:|---:|---|---:|"
     for arm, other in COMPARED:
         seeds = sorted(runs[arm].keys() & runs[other].keys())
-        for name, programs in (("new", "changed"), ("unchanged", "other")):
+        for name, measure in (("margin", "margin"), ("new", "changed programs"), ("unchanged", "others")):
             values = [runs[arm][seed][name] - runs[other][seed][name] for seed in seeds]
             if len(values) > 2:
                 mean, low, high = interval(values)
                 yield (
-                    f"| `{arm}` - `{other}` | {programs} | {len(values)} | **{mean:+.3f}** "
+                    f"| `{arm}` - `{other}` | {measure} | {len(values)} | **{mean:+.3f}** "
                     f"| {low:+.3f} to {high:+.3f} | {sign_flip(values):.3f} |"
                 )
 
@@ -516,7 +523,7 @@ def main() -> None:
     one = commands.add_parser("run", help="run what is not recorded yet")
     one.add_argument("model", type=Path)
     one.add_argument("--arms", default=",".join(ARMS))
-    one.add_argument("--seeds", default="1-8")
+    one.add_argument("--seeds", default="11-18")
     one.add_argument("--size", type=json.loads, default={}, help="JSON of what differs from the registered size")
     one.add_argument("--workers", type=int, default=2)
     one.add_argument("--to", type=Path, default=RECORDED)
