@@ -329,6 +329,8 @@ ARMS: dict[str, dict[str, Any]] = {
     "grpo": {},
     "hint": {"alpha_sdpo": 0.5, "teacher": "fixed"},
     "control": {"alpha_sdpo": 0.5, "teacher": "fixed", "control_hints": True},
+    "hint_kl": {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_divergence": 0.0},
+    "control_kl": {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_divergence": 0.0, "control_hints": True},
     "own_pairs": {"beta_replay": 0.2, "replay_strength": 1e-6, "replay_nll_weight": 1.0},
 }
 
