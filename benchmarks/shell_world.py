@@ -1,12 +1,13 @@
 """A shell whose programs have changed since the model learned them: real argparse, real messages.
 
     python -m benchmarks.shell_world warm MODEL WARM     # a short SFT on demonstrations
-    python -m benchmarks.shell_world run WARM --seeds 1-8
+    python -m benchmarks.shell_world run WARM
+    python -m benchmarks.shell_world read WARM           # no training: what the model does with the hint in its prompt
     python -m benchmarks.shell_world report
 
-A dozen programs print a code for a file, which nobody guesses. Each has an old interface, which the model is taught; in
-the world of a seed, one word of it is another for half of them. Hints come from the product's writers, which read what
-the programs print. docs/results/real_model.md has the plan and the results.
+A dozen programs print a code for a file, which cannot be guessed. Each has an old interface, which the model is taught;
+in the world of a seed, one word of it is another for half of them. Hints come from the product's writers, which read
+what the programs print. docs/results/real_model.md has the plan and the results.
 """
 
 from __future__ import annotations
@@ -335,7 +336,11 @@ ARMS: dict[str, dict[str, Any]] = {
 }
 
 
-COMPARED = (("hint", "grpo"), ("hint", "control"), ("hint", "own_pairs"), ("own_pairs", "grpo"))
+READ = ("nothing", "hint", "control")
+COMPARED = (
+    ("hint_kl", "grpo"), ("hint_kl", "control_kl"), ("hint_kl", "hint"), ("control_kl", "grpo"), ("hint", "grpo"),
+    ("hint", "control"),
+)  # fmt: skip
 
 
 def run(model: Path, arm: str, seed: int, size: Size = Size()) -> dict[str, Any]:
@@ -412,10 +417,11 @@ def first_calls(trainer: Any, seed: int, size: Size) -> dict[str, float]:
     The margin is its log-probability minus that of the call in the old interface, the mean over the changed programs.
     """
     others = [place for place in range(len(PROGRAMS)) if place not in changed(seed)]
+    model = trainer.bare_model, trainer.processing_class
     new = held_out(size.num_held_out, changed(seed), seed=seed)
-    right, logps = _read_calls(trainer, new, seed)
-    _, old = _read_calls(trainer, new, None)
-    kept, _ = _read_calls(trainer, held_out(size.num_unchanged, others, seed=seed), seed)
+    right, logps = _read_calls(*model, new, seed)
+    _, old = _read_calls(*model, new, None)
+    kept, _ = _read_calls(*model, held_out(size.num_unchanged, others, seed=seed), seed)
     return {
         "new": _mean(right),
         "unchanged": _mean(kept),
@@ -423,18 +429,20 @@ def first_calls(trainer: Any, seed: int, size: Size) -> dict[str, float]:
     }
 
 
-def _read_calls(trainer: Any, tasks: Sequence[dict[str, Any]], seed: int | None) -> tuple[list[bool], list[float]]:
+def _read_calls(
+    network: Any, tokenizer: Any, tasks: Sequence[dict[str, Any]], seed: int | None
+) -> tuple[list[bool], list[float]]:
     """Return for each task whether the call of a world is written greedily, and its log-probability."""
     import torch
 
     from composer_hub.train.teacher import causal_lm, keeping_hidden
     from composer_hub.train.uplift import right_padded
 
-    network, tool, rows = trainer._bare, Shell().run, []
+    tool, rows = Shell().run, []
     for row in tasks:
         call = {"type": "function", "function": {"name": "run", "arguments": {"command": call_of(row, seed)}}}
         talk = [*row["prompt"], {"role": "assistant", "content": "", "tool_calls": [call]}]
-        rows.append(encoded(talk, trainer.processing_class, tool))
+        rows.append(encoded(talk, tokenizer, tool))
     network.eval()
     right: list[bool] = []
     logps: list[float] = []
@@ -453,6 +461,51 @@ def _read_calls(trainer: Any, tasks: Sequence[dict[str, Any]], seed: int | None)
     return right, logps
 
 
+def hinted(row: dict[str, Any], seed: int, *, control: bool) -> dict[str, Any]:
+    """Return a task with the hint that a rollout gets whose second call worked, or with a control."""
+    from composer_hub.actions import actions_of
+    from composer_hub.errors.context import context_of
+    from composer_hub.hints.writers import LIVE_WRITERS, control_hint, write_hint
+    from composer_hub.train.rollouts import Rollout
+
+    shell, messages = Shell(seed), []
+    shell.reset(**row)
+    for command in (call_of(row, None), call_of(row, seed)):
+        call = {"type": "function", "function": {"name": "run", "arguments": {"command": command}}}
+        try:
+            result = shell.run(command)
+        except ValueError as error:
+            result = str({"error": str(error)})
+        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}]
+        messages += [{"role": "tool", "name": "run", "content": result}]
+    trace = Rollout([0], [0] * 4, [1, 0, 1, 0], messages).read
+    hint = write_hint(context_of(trace, 0, trace.steps[0].error_sites[0], actions_of(trace)), LIVE_WRITERS)
+    if hint is None:
+        return row
+    text = control_hint(hint, random.Random(hint.text)).text if control else hint.text
+    return row | {"prompt": [*row["prompt"], {"role": "user", "content": text}]}
+
+
+def read_hints(model: Path, seeds: Sequence[int], size: Size, to: Path) -> None:
+    """Record how the starting model begins the held-out tasks without a hint, with one, and with a control."""
+    import torch
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    torch.set_num_threads(1)
+    tokenizer = with_template(AutoTokenizer.from_pretrained(model))
+    network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
+    for seed in seeds:
+        new = held_out(size.num_held_out, changed(seed), seed=seed)
+        for name in READ:
+            rows = new if name == "nothing" else [hinted(row, seed, control=name == "control") for row in new]
+            right, logps = _read_calls(network, tokenizer, rows, seed)
+            _, old = _read_calls(network, tokenizer, rows, None)
+            margin = round(_mean(one - other for one, other in zip(logps, old, strict=True)), 3)
+            line = {"reads": name, "seed": seed, "new": _mean(right), "margin": margin}
+            with to.open("a") as file:
+                file.write(json.dumps(line) + "\n")
+
+
 def run_missing(model: Path, arms: Sequence[str], seeds: Sequence[int], size: Size, workers: int, to: Path) -> None:
     """Run what is not recorded yet, all arms of a seed before the next seed."""
     recorded = {(run["seed"], run["arm"]) for run in _runs(to)}
@@ -467,14 +520,15 @@ def run_missing(model: Path, arms: Sequence[str], seeds: Sequence[int], size: Si
                 file.write(line + "\n")
 
 
-def _runs(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+def _runs(path: Path, kind: str = "arm") -> list[dict[str, Any]]:
+    lines = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+    return [line for line in lines if kind in line]
 
 
 def report(path: Path = RECORDED) -> Iterator[str]:
     """Yield the tables of the recorded runs."""
     runs = {arm: {run["seed"]: run for run in _runs(path) if run["arm"] == arm} for arm in ARMS}
-    yield "| arm | seeds | margin, by seed | mean | changed programs | others | reward | hints per rollout | CPU min |"
+    yield "| arm | seeds | margin, by seed | mean | changed | others | reward | hints per rollout | CPU min |"
     yield "|---|---|---|---:|---:|---:|---:|---|---:|"
     for arm, by_seed in runs.items():
         if not (several := [by_seed[seed] for seed in sorted(by_seed)]):
@@ -485,7 +539,7 @@ def report(path: Path = RECORDED) -> Iterator[str]:
         rollouts = sum(run["num_rollouts"] for run in several)
         cells = [
             f"`{arm}`",
-            f"{min(by_seed)}-{max(by_seed)}",
+            " ".join(map(str, sorted(by_seed))),
             " ".join(f"{run['margin']:+.1f}" for run in several),
             f"**{_mean(run['margin'] for run in several):+.2f}**",
             f"{_mean(run['new'] for run in several):.2f}",
@@ -500,14 +554,27 @@ def report(path: Path = RECORDED) -> Iterator[str]:
     yield "|---|---|---:|---:|---|---:|"
     for arm, other in COMPARED:
         seeds = sorted(runs[arm].keys() & runs[other].keys())
-        for name, measure in (("margin", "margin"), ("new", "changed programs"), ("unchanged", "others")):
+        for name, measure in (("margin", "margin"), ("new", "changed"), ("unchanged", "others")):
             values = [runs[arm][seed][name] - runs[other][seed][name] for seed in seeds]
-            if len(values) > 2:
+            if len(values) > 1:
                 mean, low, high = interval(values)
                 yield (
                     f"| `{arm}` - `{other}` | {measure} | {len(values)} | **{mean:+.3f}** "
                     f"| {low:+.3f} to {high:+.3f} | {sign_flip(values):.3f} |"
                 )
+
+    yield ""
+    yield "| reads | seeds | margin, by seed | mean | right first call |"
+    yield "|---|---|---|---:|---:|"
+    read = _runs(path, "reads")
+    for name in READ:
+        several = sorted((one for one in read if one["reads"] == name), key=lambda one: one["seed"])
+        if several:
+            margins = " ".join(f"{one['margin']:+.1f}" for one in several)
+            yield (
+                f"| {name} | {' '.join(str(one['seed']) for one in several)} | {margins} "
+                f"| **{_mean(one['margin'] for one in several):+.2f}** | {_mean(one['new'] for one in several):.2f} |"
+            )
 
 
 def _mean(values: Iterable[float]) -> float:
@@ -518,27 +585,32 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(dest="command", required=True)
-    one = commands.add_parser("warm", help="fine-tune a model on the old interface")
+    one = commands.add_parser("warm", help="fine-tune a model on demonstrations")
     one.add_argument("model", type=Path)
     one.add_argument("out", type=Path)
     one.add_argument("--count", type=int, default=320)
-    one = commands.add_parser("run", help="run what is not recorded yet")
-    one.add_argument("model", type=Path)
-    one.add_argument("--arms", default=",".join(ARMS))
-    one.add_argument("--seeds", default="11-18")
-    one.add_argument("--size", type=json.loads, default={}, help="JSON of what differs from the registered size")
-    one.add_argument("--workers", type=int, default=2)
-    one.add_argument("--to", type=Path, default=RECORDED)
+    for name, text in (("run", "run what is not recorded yet"), ("read", "measure the starting model with hints")):
+        one = commands.add_parser(name, help=text)
+        one.add_argument("model", type=Path)
+        one.add_argument("--arms", default=",".join(ARMS))
+        one.add_argument("--seeds", default="11-16")
+        one.add_argument("--size", type=json.loads, default={}, help="JSON of what differs from the registered size")
+        one.add_argument("--workers", type=int, default=2)
+        one.add_argument("--to", type=Path, default=RECORDED)
     commands.add_parser("report", help="print the tables of the recorded runs")
     args = parser.parse_args()
     if args.command == "warm":
         warm(args.model, args.out, count=args.count)
-    elif args.command == "run":
-        first, _, last = args.seeds.partition("-")
-        seeds = range(int(first), int(last or first) + 1)
+        return
+    if args.command == "report":
+        print("\n".join(report()))
+        return
+    first, _, last = args.seeds.partition("-")
+    seeds = range(int(first), int(last or first) + 1)
+    if args.command == "run":
         run_missing(args.model, args.arms.split(","), seeds, Size(**args.size), args.workers, args.to)
     else:
-        print("\n".join(report()))
+        read_hints(args.model, seeds, Size(**args.size), args.to)
 
 
 if __name__ == "__main__":
