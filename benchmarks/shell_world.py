@@ -24,7 +24,7 @@ import tempfile
 import time
 import weakref
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -156,8 +156,8 @@ class Shell:
         self._root = Path(tempfile.mkdtemp(prefix="shell-"))
         weakref.finalize(self, shutil.rmtree, self._root, ignore_errors=True)
 
-    def reset(self, program: int = 0, file: str = "notes.txt", number: int = 1, old: bool = False, **_: Any) -> None:
-        now = world(None if old else self._seed)
+    def reset(self, program: int = 0, file: str = "notes.txt", number: int = 1, **_: Any) -> None:
+        now = world(self._seed)
         shutil.rmtree(self._root)
         (self._root / "bin").mkdir(parents=True)
         rng, texts = random.Random(f"{program} {file} {number}"), {}
@@ -228,20 +228,27 @@ def demonstrations(count: int, seed: int) -> Iterator[list[dict[str, Any]]]:
         now = f"demonstration {seed} {number}" if number % 2 else None
         row |= {"program": changed(now)[number % NUM_CHANGED]} if now else {}
         row = _row(row["program"], row["file"], row["number"])
-        shell = Shell(now, sandbox)
-        shell.reset(**row)
-        talk, result = [*row["prompt"]], ""
-        for command in dict.fromkeys((call_of(row, None), call_of(row, now))):
-            try:
-                result = shown = shell.run(command)
-            except ValueError as error:
-                shown = str({"error": str(error)})
-            call = {"type": "function", "function": {"name": "run", "arguments": {"command": command}}}
-            talk += [
-                {"role": "assistant", "content": "", "tool_calls": [call]},
-                {"role": "tool", "name": "run", "content": shown},
-            ]
-        yield [*talk, {"role": "assistant", "content": result}]
+        talk = episode(Shell(now, sandbox), row, (call_of(row, None), call_of(row, now)))
+        yield [*row["prompt"], *talk, {"role": "assistant", "content": talk[-1]["content"]}]
+
+
+def acted(command: str) -> dict[str, Any]:
+    """Return the message of a call."""
+    call = {"type": "function", "function": {"name": "run", "arguments": {"command": command}}}
+    return {"role": "assistant", "content": "", "tool_calls": [call]}
+
+
+def episode(shell: Shell, row: dict[str, Any], commands: Sequence[str]) -> list[dict[str, Any]]:
+    """Run commands, each once, and return the calls with their results as TRL's tool loop shows them."""
+    shell.reset(**row)
+    talk = []
+    for command in dict.fromkeys(commands):
+        try:
+            result = shell.run(command)
+        except ValueError as error:
+            result = str({"error": str(error)})
+        talk += [acted(command), {"role": "tool", "name": "run", "content": result}]
+    return talk
 
 
 def with_template(tokenizer: Any) -> Any:
@@ -277,7 +284,7 @@ def encoded(talk: Sequence[dict[str, Any]], tokenizer: Any, tool: Any) -> tuple[
 
 
 def warm(model: Path, out: Path, *, count: int = 320, seed: int = 1, rate: float = 2e-4, batch: int = 8) -> None:
-    """Fine-tune a model on demonstrations of the old interface."""
+    """Fine-tune a model on demonstrations."""
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
@@ -286,9 +293,8 @@ def warm(model: Path, out: Path, *, count: int = 320, seed: int = 1, rate: float
     torch.manual_seed(seed)
     tokenizer = with_template(AutoTokenizer.from_pretrained(model))
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.float32)
-    rows = sorted(
-        (encoded(talk, tokenizer, Shell().run) for talk in demonstrations(count, seed)), key=lambda row: len(row[0])
-    )
+    tool = Shell().run
+    rows = sorted((encoded(talk, tokenizer, tool) for talk in demonstrations(count, seed)), key=lambda row: len(row[0]))
     batches = [rows[start : start + batch] for start in range(0, len(rows), batch)]
     random.Random(seed).shuffle(batches)
     optimizer = torch.optim.AdamW(network.parameters(), lr=rate)
@@ -335,7 +341,6 @@ ARMS: dict[str, dict[str, Any]] = {
     "own_pairs": {"beta_replay": 0.2, "replay_strength": 1e-6, "replay_nll_weight": 1.0},
 }
 
-
 READ = ("nothing", "hint", "control")
 COMPARED = (
     ("hint_kl", "grpo"), ("hint_kl", "control_kl"), ("hint_kl", "hint"), ("control_kl", "grpo"), ("hint", "grpo"),
@@ -344,7 +349,7 @@ COMPARED = (
 
 
 def run(model: Path, arm: str, seed: int, size: Size = Size()) -> dict[str, Any]:
-    """Train one arm in the world of a seed, and measure it there and in the old world."""
+    """Train one arm in the world of a seed, and measure it on programs that changed there and on the others."""
     import torch
     from datasets import Dataset
     from peft import LoraConfig
@@ -365,7 +370,7 @@ def run(model: Path, arm: str, seed: int, size: Size = Size()) -> dict[str, Any]
             return output
 
     torch.set_num_threads(1)
-    begun, programs, is_banked = time.process_time(), changed(seed), arm == "own_pairs"
+    start, programs, is_banked = time.process_time(), changed(seed), arm == "own_pairs"
     tokenizer = with_template(AutoTokenizer.from_pretrained(model, padding_side="left"))
     network = AutoModelForCausalLM.from_pretrained(model, dtype=torch.bfloat16)
     num_rollouts = size.group_size * len(programs)
@@ -406,7 +411,7 @@ def run(model: Path, arm: str, seed: int, size: Size = Size()) -> dict[str, Any]
         "arm": arm, "seed": seed, **first_calls(trainer, seed, size),
         "reward": round(log[0]["reward"], 3), "hints": dict(hints), "pairs": counts,
         "num_rollouts": num_rollouts,
-        "cpu_s": round(time.process_time() - begun), "size": asdict(size),
+        "cpu_s": round(time.process_time() - start), "size": asdict(size),
     }  # fmt: skip
 
 
@@ -418,15 +423,17 @@ def first_calls(trainer: Any, seed: int, size: Size) -> dict[str, float]:
     """
     others = [place for place in range(len(PROGRAMS)) if place not in changed(seed)]
     model = trainer.bare_model, trainer.processing_class
-    new = held_out(size.num_held_out, changed(seed), seed=seed)
-    right, logps = _read_calls(*model, new, seed)
-    _, old = _read_calls(*model, new, None)
+    new = begun(*model, held_out(size.num_held_out, changed(seed), seed=seed), seed)
     kept, _ = _read_calls(*model, held_out(size.num_unchanged, others, seed=seed), seed)
-    return {
-        "new": _mean(right),
-        "unchanged": _mean(kept),
-        "margin": round(_mean(one - other for one, other in zip(logps, old, strict=True)), 3),
-    }
+    return new | {"unchanged": statistics.mean(kept)}
+
+
+def begun(network: Any, tokenizer: Any, rows: Sequence[dict[str, Any]], seed: int) -> dict[str, float]:
+    """Return the share and the margin of tasks of changed programs."""
+    right, logps = _read_calls(network, tokenizer, rows, seed)
+    _, old = _read_calls(network, tokenizer, rows, None)
+    margin = statistics.mean(one - other for one, other in zip(logps, old, strict=True))
+    return {"new": statistics.mean(right), "margin": round(margin, 3)}
 
 
 def _read_calls(
@@ -438,11 +445,8 @@ def _read_calls(
     from composer_hub.train.teacher import causal_lm, keeping_hidden
     from composer_hub.train.uplift import right_padded
 
-    tool, rows = Shell().run, []
-    for row in tasks:
-        call = {"type": "function", "function": {"name": "run", "arguments": {"command": call_of(row, seed)}}}
-        talk = [*row["prompt"], {"role": "assistant", "content": "", "tool_calls": [call]}]
-        rows.append(encoded(talk, tokenizer, tool))
+    tool = Shell().run
+    rows = [encoded([*row["prompt"], acted(call_of(row, seed))], tokenizer, tool) for row in tasks]
     network.eval()
     right: list[bool] = []
     logps: list[float] = []
@@ -468,16 +472,7 @@ def hinted(row: dict[str, Any], seed: int, *, control: bool) -> dict[str, Any]:
     from composer_hub.hints.writers import LIVE_WRITERS, control_hint, write_hint
     from composer_hub.train.rollouts import Rollout
 
-    shell, messages = Shell(seed), []
-    shell.reset(**row)
-    for command in (call_of(row, None), call_of(row, seed)):
-        call = {"type": "function", "function": {"name": "run", "arguments": {"command": command}}}
-        try:
-            result = shell.run(command)
-        except ValueError as error:
-            result = str({"error": str(error)})
-        messages += [{"role": "assistant", "content": "", "tool_calls": [call]}]
-        messages += [{"role": "tool", "name": "run", "content": result}]
+    messages = episode(Shell(seed), row, (call_of(row, None), call_of(row, seed)))
     trace = Rollout([0], [0] * 4, [1, 0, 1, 0], messages).read
     hint = write_hint(context_of(trace, 0, trace.steps[0].error_sites[0], actions_of(trace)), LIVE_WRITERS)
     if hint is None:
@@ -498,10 +493,7 @@ def read_hints(model: Path, seeds: Sequence[int], size: Size, to: Path) -> None:
         new = held_out(size.num_held_out, changed(seed), seed=seed)
         for name in READ:
             rows = new if name == "nothing" else [hinted(row, seed, control=name == "control") for row in new]
-            right, logps = _read_calls(network, tokenizer, rows, seed)
-            _, old = _read_calls(network, tokenizer, rows, None)
-            margin = round(_mean(one - other for one, other in zip(logps, old, strict=True)), 3)
-            line = {"reads": name, "seed": seed, "new": _mean(right), "margin": margin}
+            line = {"reads": name, "seed": seed} | begun(network, tokenizer, rows, seed)
             with to.open("a") as file:
                 file.write(json.dumps(line) + "\n")
 
@@ -541,12 +533,12 @@ def report(path: Path = RECORDED) -> Iterator[str]:
             f"`{arm}`",
             " ".join(map(str, sorted(by_seed))),
             " ".join(f"{run['margin']:+.1f}" for run in several),
-            f"**{_mean(run['margin'] for run in several):+.2f}**",
-            f"{_mean(run['new'] for run in several):.2f}",
-            f"{_mean(run['unchanged'] for run in several):.2f}",
-            f"{_mean(run['reward'] for run in several):.2f}",
+            f"**{statistics.mean(run['margin'] for run in several):+.2f}**",
+            f"{statistics.mean(run['new'] for run in several):.2f}",
+            f"{statistics.mean(run['unchanged'] for run in several):.2f}",
+            f"{statistics.mean(run['reward'] for run in several):.2f}",
             ", ".join(f"{writer} {count / rollouts:.2f}" for writer, count in sorted(written.items())),
-            f"{_mean(run['cpu_s'] for run in several) / 60:.1f}",
+            f"{statistics.mean(run['cpu_s'] for run in several) / 60:.1f}",
         ]
         yield f"| {' | '.join(cells)} |"
     yield ""
@@ -562,7 +554,6 @@ def report(path: Path = RECORDED) -> Iterator[str]:
                     f"| `{arm}` - `{other}` | {measure} | {len(values)} | **{mean:+.3f}** "
                     f"| {low:+.3f} to {high:+.3f} | {sign_flip(values):.3f} |"
                 )
-
     yield ""
     yield "| reads | seeds | margin, by seed | mean | right first call |"
     yield "|---|---|---|---:|---:|"
@@ -570,15 +561,10 @@ def report(path: Path = RECORDED) -> Iterator[str]:
     for name in READ:
         several = sorted((one for one in read if one["reads"] == name), key=lambda one: one["seed"])
         if several:
+            seeds = " ".join(str(one["seed"]) for one in several)
             margins = " ".join(f"{one['margin']:+.1f}" for one in several)
-            yield (
-                f"| {name} | {' '.join(str(one['seed']) for one in several)} | {margins} "
-                f"| **{_mean(one['margin'] for one in several):+.2f}** | {_mean(one['new'] for one in several):.2f} |"
-            )
-
-
-def _mean(values: Iterable[float]) -> float:
-    return statistics.mean(values)
+            margin, share = (statistics.mean(one[key] for one in several) for key in ("margin", "new"))
+            yield f"| {name} | {seeds} | {margins} | **{margin:+.2f}** | {share:.2f} |"
 
 
 def main() -> None:
@@ -592,11 +578,12 @@ def main() -> None:
     for name, text in (("run", "run what is not recorded yet"), ("read", "measure the starting model with hints")):
         one = commands.add_parser(name, help=text)
         one.add_argument("model", type=Path)
-        one.add_argument("--arms", default=",".join(ARMS))
         one.add_argument("--seeds", default="11-16")
         one.add_argument("--size", type=json.loads, default={}, help="JSON of what differs from the registered size")
-        one.add_argument("--workers", type=int, default=2)
         one.add_argument("--to", type=Path, default=RECORDED)
+        if name == "run":
+            one.add_argument("--arms", default=",".join(ARMS))
+            one.add_argument("--workers", type=int, default=2)
     commands.add_parser("report", help="print the tables of the recorded runs")
     args = parser.parse_args()
     if args.command == "warm":

@@ -134,6 +134,7 @@ def train(regime: str, arm: str, seed: int, options: dict[str, float], to: Path,
     import torch
 
     from benchmarks.ablation.arms import ARMS, Budget, run
+    from composer_hub.named_files import write_whole
 
     label = "".join(f",{name}={value}" for name, value in options.items())
     path = to / f"{regime}-{arm}-{seed}{label}.json"
@@ -142,9 +143,7 @@ def train(regime: str, arm: str, seed: int, options: dict[str, float], to: Path,
         own = {one.name: options.pop(one.name) for one in fields(Budget) if one.name in options}
         result = run(ARMS[arm], regime, seed, cache, replace(Budget(), **own), device, **options)
         to.mkdir(parents=True, exist_ok=True)
-        scratch = path.with_suffix(".part")
-        scratch.write_text(json.dumps(asdict(result)))
-        scratch.rename(path)
+        write_whole(path, json.dumps(asdict(result)).encode())
     kept = json.loads(path.read_text())
     curve = " ".join(f"{value:.2f}" for _, value in kept["curve"])
     probes = {name: round(value, 2) for name, value in kept["preflight"].items() if "hint" in name}

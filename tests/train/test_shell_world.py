@@ -20,10 +20,11 @@ def shell() -> Shell:
 
 
 @pytest.mark.parametrize("number", changed(1), ids=lambda number: PROGRAMS[number].name)
-def test_only_the_interface_of_its_world_is_rewarded(number: int, shell: Shell) -> None:
+def test_only_the_interface_of_its_world_is_rewarded(number: int) -> None:
     row = tasks(1, [number])[0]
     for old in (False, True):
-        shell.reset(**row, old=old)
+        shell = Shell(None if old else 1)
+        shell.reset(**row)
         with pytest.raises(ValueError, match=r"(?s)usage:.*error: .*exit code 2"):
             shell.run(call_of(row, 1 if old else None))
         assert shell.get_reward() == 0.0
