@@ -27,6 +27,7 @@ from composer_hub.tasks.code import (
     functions,
     is_only,
     loads,
+    parts_of,
     passed_on,
     read,
 )
@@ -191,7 +192,7 @@ class Python:
         return id.split("[")[0]
 
     def test_source(self, source: Source, id: str) -> tuple[str, str] | None:
-        names = self.function_of(id).split("::")[1:]
+        names = parts_of(id)[1:]
         node = _definition(source, ".".join(names)) if names else None
         if node is None:
             return None
@@ -411,7 +412,7 @@ def _own(node: ast.AST) -> Iterator[ast.AST]:
 def _examples(model: Any, uses: Callable[[Source, ast.AST], bool], failing: Sequence[str]) -> list[str]:
     """Return a few short assertions of failing tests that use a definition, with the values of their variables."""
     found: dict[str, None] = {}
-    for path, *names in (one.split("::") for one in dict.fromkeys(map(model.language.function_of, failing))):
+    for path, *names in dict.fromkeys(map(parts_of, failing)):
         source = model.tests.get(path)
         test = _definition(source, ".".join(names)) if source is not None and names else None
         if isinstance(test, (ast.FunctionDef, ast.AsyncFunctionDef)):
