@@ -203,10 +203,10 @@ class _Spool:
         yield from self.db.execute(f"select id, digest, split from rows {where} order by id", values)
 
     def light_rows(self) -> Iterator[tuple[str, str, str, dict[str, Any]]]:
-        is_light = not self.table.index_columns and not self.table.index_derived
+        needs_rows = bool(self.table.index_columns or self.table.index_derived)
         query = "select id, digest, split, place, num_bytes, is_plain from rows order by id"
         for id, digest, split, *where in self.db.execute(query):
-            row = {} if is_light else self._row(*where)
+            row = self._row(*where) if needs_rows else {}
             light = {name: row.get(name) for name in self.table.index_columns}
             yield id, digest, split, light | {name: of(row) for name, (_, of) in self.table.index_derived.items()}
 
