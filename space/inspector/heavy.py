@@ -6,6 +6,7 @@ a trace, and in it a condition on the trace lets DuckDB skip all other row group
 
 from __future__ import annotations
 
+import dataclasses
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any
 
 from inspector.library import Dataset, SpaceLibrary
 from inspector.markup import parsed
+from inspector.records import Pair, Task
 
 Row = dict[str, Any]
 
@@ -47,10 +49,17 @@ def pair(library: SpaceLibrary, dataset: Dataset, light: Row) -> Row | None:
     )
     if not rows:
         return None
-    row = rows[0]
+    row = _completed(Pair, rows[0])
     for column in ("prompt", "chosen", "rejected", "tools"):
-        row[column] = [parsed(value) for value in row.get(column) or []]
+        row[column] = [parsed(value) for value in row[column] or []]
     return row
+
+
+def _completed(record: type, row: Row) -> Row:
+    """Return a row with every column of its record: one that its version did not have yet has the default."""
+    lacking = (one for one in dataclasses.fields(record) if one.name not in row)
+    values = {one.name: one.default_factory() if callable(one.default_factory) else one.default for one in lacking}
+    return row | {name: value for name, value in values.items() if value is not dataclasses.MISSING}
 
 
 def votes(library: SpaceLibrary, dataset: Dataset, trace_id: str, step: int) -> list[Row]:
@@ -105,7 +114,8 @@ def report(library: SpaceLibrary, dataset: Dataset) -> list[Row]:
 def tasks(library: SpaceLibrary, dataset: Dataset) -> list[Row]:
     """Return the tasks of a set."""
     files = dataset.files(next(iter(dataset.manifest.get("tables", {})), ""))
-    return library.rows("select * from read_parquet(?) limit 5000", [files]) if files else []
+    rows = library.rows("select * from read_parquet(?) limit 5000", [files]) if files else []
+    return [_completed(Task, row) for row in rows]
 
 
 def steps(

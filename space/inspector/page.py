@@ -8,6 +8,8 @@ from pathlib import Path
 
 from inspector.address import address
 from inspector.elements import Html, h
+from inspector.pair_index import FILTERS
+from inspector.view_hints import FILTERS as HINT_FILTERS
 
 VIEWS = (
     ("pairs", "Pairs"),
@@ -23,6 +25,7 @@ SEARCHES = {
     "hints": ("hint_q", "Search messages and hints"),
     "sessions": ("session_q", "Search tasks, repositories, models"),
 }
+_FILTERS = {"pairs": FILTERS, "hints": HINT_FILTERS}
 _STATIC = Path(__file__).parents[1] / "static"
 
 
@@ -80,6 +83,7 @@ def page(
         Html((_STATIC / "dialogs.html").read_text(encoding="utf-8")),
         data_view=view,
         data_parameter=ITEMS.get(view),
+        data_filters=" ".join(name for name in _FILTERS.get(view, ()) if name != SEARCHES[view][0]),
         data_dataset=place["dataset"],
         data_revision=place["revision"],
         data_review_size=frame.review_size,

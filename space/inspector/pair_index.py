@@ -36,7 +36,7 @@ _COLUMNS = {
     "error_kind": ("error_kind", "''"),
     "after_error": ("after_error", "false"),
     "resolved": ("resolved", "null::bool"),
-    "cost_usd": ("cost_usd::double", "0"),
+    "cost_usd": ("cost_usd::double", "0::double"),
     "repository": ("repository", "''"),
     "judged": ("judged", "false"),
     "chosen_tool": ("chosen_tool", "''"),
@@ -46,18 +46,18 @@ _COLUMNS = {
     # The first pair of its kind in a session is worth more than the next ones, which are like it.
     "repeat": (
         'row_number() over (partition by trace_id, error_kind, chosen_tool, rejected_tool order by "index")',
-        "0",
+        "1",
     ),
     "review": ("'new'", "'new'"),
     "reviewers": ("''", "''"),
 }
-_SOURCES = {
+_SOURCES = {  # the columns of the index in an expression, unless it is the one of the same name
     "step": "index",
-    "dispute": "num_agree",
+    "dispute": "num_agree num_votes",
     "scripted": "families",
-    "same_family": "families",
+    "same_family": "families source_family",
     "model": "source_model",
-    "repeat": "rejected_tool",
+    "repeat": "trace_id error_kind chosen_tool rejected_tool index",
     "review": "id",
     "reviewers": "id",
 }
@@ -68,6 +68,11 @@ SHARED = 5
 _DONE = f"(reviewers <> '' and (hash(id) % {SHARED} <> 0 or contains(reviewers, ?)))"
 
 Clause = tuple[str, list[Any]]
+
+
+def sources_of(name: str) -> set[str]:
+    """Return the columns of the index that a column of the list is made of."""
+    return set(_SOURCES.get(name, name).split())
 
 
 def _equals(column: str) -> Callable[[str], Clause]:
@@ -199,7 +204,7 @@ class PairIndex:
 
         def select(lacking: set[str]) -> str:
             columns = (
-                f"{expression if _SOURCES.get(name, name) in there and name not in lacking else missing} as {name}"
+                f"{expression if sources_of(name) <= there and name not in lacking else missing} as {name}"
                 for name, (expression, missing) in _COLUMNS.items()
             )
             return f"select {', '.join(columns)} from read_parquet('{quoted}')"

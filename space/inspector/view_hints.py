@@ -32,6 +32,8 @@ from inspector.vocabulary import BLAMES, blame_words, kind_words, writer_words
 Row = Mapping[str, Any]
 Place = Mapping[str, str]
 WINDOW = 4
+FILTERS = {"kind": kind_words, "blame": blame_words, "writer": writer_words}
+"""Name in the URL, which is a column of the list -> the words for a value."""
 _VERDICTS = (
     ("good_hint", "Good hint", "a", "Kind, blame and hint are right"),
     ("bad_hint", "Bad hint", "h", "The hint would not have helped: take it out"),
@@ -65,7 +67,7 @@ def site_table(library: SpaceLibrary, dataset: Dataset) -> ListTable:
 
 def sites(table: ListTable, place: Place) -> tuple[list[dict[str, Any]], int, int]:
     """Return a page of the sites that the filters in the URL let pass, their number, and the page's number."""
-    named = [name for name in ("kind", "blame", "writer") if place.get(name)]
+    named = [name for name in FILTERS if place.get(name)]
     clauses, values = [f"{name} = ?" for name in named], [place[name] for name in named]
     if place.get("hint_q"):
         clauses.append("(contains(lower(message), ?) or contains(lower(text), ?))")
@@ -109,7 +111,7 @@ def _item(row: Row, place: Place, current: str) -> Html:
 def hint_filters(counts: Sequence[tuple[str, str, str, int]], place: Place) -> Html:
     """Return the controls of the filter panel."""
     fields = []
-    for at, (name, say) in enumerate((("kind", kind_words), ("blame", blame_words), ("writer", writer_words))):
+    for at, (name, say) in enumerate(FILTERS.items()):
         counted: Counter[str] = Counter()
         for row in counts:
             counted[row[at]] += row[3]  # type: ignore[literal-required]

@@ -224,7 +224,7 @@ def _head(pair: Row, light: Row, place: Place, hidden: bool) -> Html:
         ("student", student),
         ("chosen answer by", pair["chosen_teacher"]),
         ("cost of the votes", usd(pair["cost_usd"])),
-        ("judge", pair.get("judge_reason")),
+        ("judge", pair["judge_reason"]),
     ]
     link = h("a", pair["pair_id"], href=address(only(place), pair=pair["pair_id"]), cls="id", title="Link to this pair")
     labels = [

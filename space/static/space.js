@@ -6,8 +6,7 @@ const $ = (selector, root = document) => root.querySelector(selector);
 const $$ = (selector, root = document) => [...root.querySelectorAll(selector)];
 const body = document.body;
 const ITEM = body.dataset.parameter;
-const FILTERS = ["q", "hint_q", "review", "agree", "error_kind", "after_error", "judged", "teacher", "family", "same_family", "scripted",
-  "model", "repository", "tool", "split", "min_cost", "max_cost", "kind", "blame", "writer"];
+const FILTERS = (body.dataset.filters || "").split(" ");
 let place = new URLSearchParams(location.search);
 
 // ----------------------------------------------------------------------------------------------------------- storage
@@ -479,7 +478,7 @@ async function send() {
 // ----------------------------------------------------------------------------------------------------------- filtering
 
 function markFilters() {
-  const active = FILTERS.filter((name) => place.get(name) && name !== "q" && name !== "hint_q").length;
+  const active = FILTERS.filter((name) => place.get(name)).length;
   const mark = $("[data-active]");
   if (mark) mark.textContent = active ? String(active) : "";
 }
