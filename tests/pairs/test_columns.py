@@ -61,7 +61,8 @@ def full_pair() -> Pair:
         values.setdefault(name, by_type.get(hint))
     values |= {"supported": False, "chosen_text": "I read a.py.", "rejected_text": "I read b.py."}
     defaults = {field.name: field.default for field in dataclasses.fields(Pair)}
-    assert all(value is not None and value != defaults[name] for name, value in values.items())
+    plain = [name for name, value in values.items() if value is None or value == defaults[name]]
+    assert not plain, f"full_pair() has no value for {plain}: give one in by_type, or by name beside supported."
     return Pair(**values)
 
 
@@ -82,18 +83,34 @@ def test_every_column_has_a_value_in_some_pair(make_trace: Callable[..., Any], m
     made, _ = build_pairs(trace, votes, policy=Policy(min_agree=2), options=options)
     made += [pair for session, _ in PROVEN for pair in repairs(trace_of(*session))[0]]
     defaults = {field.name: field.default for field in dataclasses.fields(Pair)}
-    assert {name for name in COLUMNS if all(getattr(pair, name) in (defaults[name], ()) for pair in made)} == set()
+    empty = [name for name in sorted(COLUMNS) if all(getattr(pair, name) in (defaults[name], ()) for pair in made)]
+    assert not empty, (
+        f"No pair has a value of {empty}: compute it in pairs/rows.py, or extend the session of this test."
+    )
 
 
 def test_every_light_column_is_in_the_index_or_left_out_on_purpose() -> None:
     table = pair_rows_table([])
-    assert {*table.index_columns} == LIGHT - NOT_IN_THE_INDEX | {"trace_id"}
+    indexed = {*table.index_columns} - {"trace_id"}
+    undecided, both = LIGHT - NOT_IN_THE_INDEX - indexed, NOT_IN_THE_INDEX & indexed
+    assert not undecided, (
+        f"{sorted(undecided)}: if the list of the Space shows the column or filters by it, name it in _INDEX_COLUMNS "
+        "of pairs/tables.py and in _COLUMNS of space/inspector/pair_index.py; otherwise in NOT_IN_THE_INDEX here."
+    )
+    assert not both, f"Take {sorted(both)} out of NOT_IN_THE_INDEX: the index has it."
+    assert {*table.index_columns} == LIGHT - NOT_IN_THE_INDEX | {"trace_id"}, "Name columns of Pair that are light."
 
 
 def test_every_column_is_kept_or_reset_by_a_verdict() -> None:
-    assert OF_BOTH_SIDES.isdisjoint(RESET["swap"] | RESET["edit"])
-    assert OF_BOTH_SIDES | RESET["swap"] | RESET["edit"] == COLUMNS
-    assert RESET["edit"] - RESET["swap"] == OF_EDITS
+    reset = RESET["swap"] | RESET["edit"]
+    undecided = COLUMNS - OF_BOTH_SIDES - reset
+    assert not undecided, (
+        f"{sorted(undecided)}: if the value holds whichever action is chosen, name it in OF_BOTH_SIDES; if not, "
+        "_swapped, _edited or _decided of pairs/verdicts.py sets it: name it in RESET for each verdict that does."
+    )
+    assert OF_BOTH_SIDES | reset == COLUMNS, "A name in OF_BOTH_SIDES or RESET is not a column any more."
+    assert OF_BOTH_SIDES.isdisjoint(reset), "A column is either in OF_BOTH_SIDES or in RESET."
+    assert RESET["edit"] - RESET["swap"] == OF_EDITS, "Name in OF_EDITS what an edit resets and a swap does not."
 
 
 @pytest.mark.parametrize("verdict", RESET)
@@ -101,7 +118,10 @@ def test_a_verdict_resets_exactly_what_no_longer_holds(verdict: str) -> None:
     pair = full_pair()
     edited = (action(LONG),) if verdict == "edit" else ()
     ((other,), _) = apply_verdicts([pair], [PairVerdict(pair.pair_id, verdict, "ann", edited_chosen=edited)])
-    assert {name for name in COLUMNS if getattr(other, name) != getattr(pair, name)} == RESET[verdict]
+    reset = {name for name in COLUMNS if getattr(other, name) != getattr(pair, name)}
+    assert reset == RESET[verdict], (
+        f"{sorted(reset ^ RESET[verdict])}: pairs/verdicts.py resets it or RESET names it, and not both."
+    )
 
 
 @pytest.mark.parametrize("verdict", RESET)
@@ -118,4 +138,5 @@ def test_a_verdict_makes_the_pair_that_would_be_built_of_its_action(
         messages = (*trace.messages[: step.action], teacher, *trace.messages[step.action + 1 :])
         trace = dataclasses.replace(trace, messages=messages)
     fresh = pair_row(trace, step, chosen, tools=({"x": 1},), options=PairOptions(), chosen_teacher=by, kind=KIND)
-    assert other == fresh
+    wrong = [name for name in sorted(COLUMNS) if getattr(other, name) != getattr(fresh, name)]
+    assert not wrong, f"After a {verdict}, {wrong} is not what pair_row makes of that action: set it in _decided."
