@@ -139,7 +139,7 @@ class Hint:
     """A short text that, shown before the step, would have helped at its error site."""
 
     text: str  # what the model reads before the step
-    writer: str  # hindsight, quoted, environment, user, judge, critic, sibling or reviewer
+    writer: str  # such as hindsight; docs/errors_and_hints.md lists them. A user's own writer has its function's name
     rule: str  # which correction, offer or prompt wrote it
     version: int  # of the writer
     kind: str = ""  # of the error site it answers

@@ -69,6 +69,7 @@ WRITERS = {
     "environment": "the complaint itself",
     "user": "the user's words",
     "judge": "a model that judges",
+    "critic": "a model that criticizes",
     "sibling": "a better attempt",
     "reviewer": "a reviewer",
     "control": "a control without advice",

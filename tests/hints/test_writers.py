@@ -465,7 +465,10 @@ def test_every_writer_has_a_session_for_which_it_writes_a_hint_under_its_name() 
     for name, (made, _) in WRITTEN.items():
         trace = write_hints(trace_of(*made), (hints.WRITERS[name],), outcome=True, user_feedback=True, environment=True)
         written[name] = [(hint.writer, hint.text) for step in trace.steps for hint in step.hints][:1]
-    assert written == {name: [(name, WRITTEN[name][1])] for name in hints.WRITERS}
+    assert written == {name: [(name, WRITTEN[name][1])] for name in hints.WRITERS}, (
+        "A hint that is missing may hold a word of the failed call: without a working call in the session, every name, "
+        "path, option and whole value of the failed call is forbidden (quotes_wrong of errors/corrections.py)."
+    )
 
 
 # --------------------------------------------------------------------------------------------- controls, properties
@@ -519,8 +522,9 @@ def test_code_that_decides_hints_changes_with_a_look_at_the_version() -> None:
     now, before = digests.digests(), digests.known()
     changed = sorted(name for name in now.keys() | before.keys() if now.get(name) != before.get(name))
     assert not changed, (
-        f"{', '.join(changed)} changed. If a hint can change for some site, raise VERSION of hints/writers.py; "
-        "otherwise change nothing else. Then write the new digests: python -m tests.hints.digests"
+        f"{', '.join(changed)} changed. If some site gets another hint, a first one or none (as after a new finder, writer "
+        "or sentence), raise VERSION of hints/writers.py by one. After a new name, a faster search or other words of the "
+        "reference, do not. Then write the new digests: python -m tests.hints.digests"
     )
 
 
