@@ -151,7 +151,10 @@ def test_every_step_of_a_reader_is_sound_and_has_the_key_of_its_call(name, logs,
         sound(session)
         assert all(row.step_id and row.trace_id and row.source for row in step_rows(session.trace))
         assert "reader" not in session.trace.provenance  # `source` names it, and the package has one version
-    assert all(key for session in sessions for key in session.keys) == (name not in WITHOUT_KEYS)
+    assert all(key for session in sessions for key in session.keys) == (name not in WITHOUT_KEYS), (
+        "A reader gives each step the id that the log itself has of its message (`key`). If the log has none, name the "
+        "file in WITHOUT_KEYS, with the reason."
+    )
 
 
 def test_the_names_of_harnesses_are_unique_and_an_unknown_one_is_answered_with_all():
