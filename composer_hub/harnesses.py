@@ -23,11 +23,40 @@ class Shell:
     the whole text around the output, and are needed only if error rules would misread it.
     """
 
-    keeps_cwd: bool  # a `cd` lasts until the next call
+    keeps_cwd: bool | None  # a `cd` lasts until the next call; None, not known, is read as True
     first: str = ""
     last: tuple[str, ...] = ()
     header: str = ""
     footer: str = ""
+
+
+# Facts of a session. `tests/ingest/test_statements.py` holds a harness to what it states: its fixtures show each fact
+# that it gives, and no other.
+IN_EVERY_FILE = (
+    "the system prompt", "tool schemas", "exact prompts", "the user's words", "the folder", "the model", "times",
+)  # fmt: skip
+"""Without a limit in parentheses, each fixture shows these."""
+TO_DECIDE = (
+    *IN_EVERY_FILE, "token counts", "tool calls", "results", "compactions", "branches", "error flags", "exit codes",
+    "thinking", "subagents",
+)  # fmt: skip
+"""A harness gives or lacks each of these."""
+FACTS = (
+    *TO_DECIDE, "typed errors", "denials", "cancellations", "timeouts", "summaries of thinking", "unparsed arguments",
+    "the verdict", "the repository", "the license", "the version", "the start", "error sites", "hints",
+    "token ids",
+)  # fmt: skip
+TESTED_ON = {
+    "real sessions": "public sessions of users",
+    "the release": "files that the released harness wrote for a scripted model",
+    "trimmed sessions": "recordings that another project trimmed",
+    "the source": "the source or the documentation of the format, without a session",
+}
+
+
+def facts_of(text: str) -> dict[str, str]:
+    """Return the facts that `gives`, `lacks` or `tested_on` states, each with its limit or ""."""
+    return {word.strip(): limit for word, limit in re.findall(r"([^,()]+)(?:\(([^)]*)\))?,?", text)}
 
 
 @dataclass(frozen=True)
@@ -38,15 +67,14 @@ class Harness:
     title: str
     reader: str  # module in ingest/readers/
     files: str  # where sessions are, or what the files look like
-    gives: str
-    lacks: str
+    gives: str  # words of `FACTS`, each perhaps with a limit in parentheses, as in "thinking (not in streams)"
+    lacks: str  # the rest of `TO_DECIDE`
+    tested_on: str  # words of `TESTED_ON`
     shell: Shell
-    folders: tuple[
-        str, ...
-    ] = ()  # or databases in which it keeps sessions; `${NAME:-default}` is an environment variable
+    folders: tuple[str, ...] = ()  # or databases with sessions; `${NAME:-default}` is an environment variable
 
 
-LASTING = Shell(keeps_cwd=True)
+UNKNOWN = Shell(keeps_cwd=None)
 """The default for formats: without knowledge of the harness, no command is assumed to start in the project."""
 FRESH = Shell(keeps_cwd=False)
 
@@ -75,9 +103,11 @@ HARNESSES: tuple[Harness, ...] = (
             "${CLAUDE_CONFIG_DIR:-~/.claude}/projects",
             "~/.config/claude/projects",
         ),
-        gives="Exact prompts over branches and compactions, typed errors, denials, subagents, the model; "
-        "thinking up to 2.1.42.",
-        lacks="System prompt, tool schemas, raw argument text, later thinking; in streams also what the user typed.",
+        gives="exact prompts (not in streams), the user's words (not in streams), the folder, the model, token counts, "
+        "times (not in streams), tool calls, results, compactions, branches, error flags, typed errors, denials, "
+        "exit codes, thinking (up to 2.1.42), subagents, the version, the start (not in streams)",
+        lacks="the system prompt, tool schemas",
+        tested_on="real sessions, the release (streams)",
         shell=Shell(
             keeps_cwd=True,
             # A poll of a command in the background has its status and exit code in tags.
@@ -92,9 +122,12 @@ HARNESSES: tuple[Harness, ...] = (
         reader="qwen_code",
         files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`; the output of `qwen -o stream-json`",
         folders=("~/.qwen/projects",),
-        gives="Prompts over rewinds and compactions, typed errors, exit codes, thinking, subagents, the model.",
-        lacks="System prompt, the first message about the environment, tool schemas; a subagent's model and call; in "
-        "streams also exit codes of failures.",
+        gives="exact prompts (not in streams; without the first message about the environment), the user's words (not "
+        "in streams), the folder, the model (not of subagents), token counts, times (not in streams), tool calls, "
+        "results, compactions, branches, error flags, typed errors, cancellations, exit codes (not in streams), "
+        "thinking, subagents (without the call that started them), the version, the start (not in streams)",
+        lacks="the system prompt, tool schemas",
+        tested_on="the release",
         shell=Shell(
             keeps_cwd=False,
             last=(_GEMINI_EXIT,),
@@ -111,9 +144,13 @@ HARNESSES: tuple[Harness, ...] = (
             "${CODEX_HOME:-~/.codex}/sessions",
             "${CODEX_HOME:-~/.codex}/archived_sessions",
         ),
-        gives="System prompt, exact prompts, rollbacks as branches, raw argument text, exit codes, the model.",
-        lacks="Tool schemas, readable reasoning, results of the provider's searches; in streams also prompts, "
-        "folder, model, patches and refused calls.",
+        gives="the system prompt (not in streams), exact prompts (not in streams), the user's words (not in streams), "
+        "the folder (not in streams), the model (not in streams), token counts (not in streams), times (not in "
+        "streams), tool calls (in streams not those that were refused), results (not of the provider's searches), "
+        "compactions, branches, error flags, typed errors, cancellations, exit codes, summaries of thinking, "
+        "unparsed arguments, the repository, the version (not in streams), the start (not in streams)",
+        lacks="tool schemas, thinking, subagents",
+        tested_on="real sessions, the release (streams)",
         shell=Shell(
             keeps_cwd=False,
             first=rf"(?:{_CODEX_HEADER}\b[^\n]*\n)*(?:Process exited with code|Exit code:) (-?\d{{1,10}})\b",
@@ -127,8 +164,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="pi",
         files="`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3",
         folders=("${PI_CODING_AGENT_DIR:-~/.pi/agent}/sessions",),
-        gives="Exact prompts over compactions and branches, typed errors, thinking, the model.",
-        lacks="System prompt, tool schemas.",
+        gives="exact prompts, the user's words, the folder, the model, token counts, times, tool calls, results, "
+        "compactions, branches, error flags, typed errors, cancellations, exit codes, thinking, the version, the "
+        "start",
+        lacks="the system prompt, tool schemas, subagents",
+        tested_on="real sessions",
         shell=Shell(
             keeps_cwd=False,
             last=(r"(?:^|\n)Command exited with code (-?\d{1,10})\s*$",),
@@ -141,8 +181,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="openhands_v1",
         files="SDK events as JSONL, a JSON list, or a folder of `event-00000-<id>.json`",
         folders=("~/.openhands/conversations",),
-        gives="System prompt, tool schemas, exact prompts, typed errors and rejections, exit codes, reasoning.",
-        lacks="A benchmark's verdict, terminal output past 30,000 characters; in newer logs some tool schemas.",
+        gives="the system prompt, tool schemas (in newer logs some), exact prompts, the user's words, the folder, the "
+        "model, tool calls, results (terminal output up to 30,000 characters), compactions, error flags, typed "
+        "errors, denials, exit codes, thinking, unparsed arguments",
+        lacks="token counts, times, branches, subagents",
+        tested_on="real sessions",
         shell=_OPENHANDS,
     ),
     Harness(
@@ -151,8 +194,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="openhands_v0",
         files="resolver and benchmark rows (`history`), event lists, `events/0.json` and so on",
         folders=("~/.openhands/sessions",),
-        gives="Errors and exit codes, rejections, condensations, a benchmark's verdict.",
-        lacks="The model's text before 0.15; the text of workspace context and microagents.",
+        gives="the system prompt, tool schemas, exact prompts (without workspace context and microagents), the user's "
+        "words, the folder, the model, tool calls (before 0.15 without the model's text), results, compactions, "
+        "error flags, typed errors, exit codes, the version",
+        lacks="token counts, times, branches, thinking, subagents",
+        tested_on="real sessions",
         shell=_OPENHANDS,
     ),
     Harness(
@@ -160,17 +206,23 @@ HARNESSES: tuple[Harness, ...] = (
         title="SWE-agent",
         reader="swe_agent",
         files="`.traj` of 0.x, 1.0 and 1.x, also retry runs with `attempts`",
-        gives="The model's exact input (1.x), format errors with their code, thinking, every attempt.",
-        lacks="Exact prompts before 1.0, tool schemas, other error flags, the verdict of the tests.",
-        shell=LASTING,
+        gives="the system prompt, exact prompts (since 1.0), the user's words, the folder, the model, tool calls, "
+        "results, compactions, error flags (of calls that did not parse), typed errors, thinking, the repository, "
+        "the version",
+        lacks="tool schemas, token counts, times, branches, exit codes, subagents",
+        tested_on="real sessions",
+        shell=UNKNOWN,
     ),
     Harness(
         name="mini_swe_agent",
         title="mini-swe-agent",
         reader="mini_swe_agent",
         files="v1 message lists; `mini-swe-agent-1.1` with tool calls, text or the Responses API",
-        gives="Exact prompts, return codes, exceptions and timeouts, rejected messages as branches, reasoning.",
-        lacks="The verdict of the tests; in v1 also the model's name.",
+        gives="the system prompt, tool schemas, exact prompts, the user's words, the folder (if it is configured), the "
+        "model (not in v1), token counts, tool calls, results, branches, error flags, typed errors, timeouts, "
+        "exit codes, thinking, summaries of thinking, the version",
+        lacks="times, compactions, subagents",
+        tested_on="real sessions",
         shell=Shell(
             keeps_cwd=False,
             first=r"<returncode>(-?\d{1,10})</returncode>",
@@ -183,9 +235,11 @@ HARNESSES: tuple[Harness, ...] = (
         title="Harbor ATIF",
         reader="atif",
         files="ATIF 1.0 to 1.8, one document or one per line",
-        gives="Reasoning in plain text, tool schemas, subagents as traces with their parent.",
-        lacks="Typed errors (unless in `extra`), branches, text that a compaction removed.",
-        shell=LASTING,
+        gives="the system prompt, tool schemas, exact prompts, the user's words, the model (if the file names it), "
+        "token counts, times, tool calls, results, error flags (in `extra`), thinking, subagents, the version",
+        lacks="the folder, compactions, branches, exit codes",
+        tested_on="the source",
+        shell=UNKNOWN,
     ),
     Harness(
         name="gemini",
@@ -193,8 +247,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="gemini",
         files="`ConversationRecord` JSON; JSONL since 0.40",
         folders=("~/.gemini/tmp",),
-        gives="The status of results, rewinds as branches, checkpoints, the model.",
-        lacks="System prompt, tool schemas, text of thoughts; outputs are cut at 50 kB, so no prompt is exact.",
+        gives="the user's words, the folder (in newer versions), the model, token counts, times, tool calls, results "
+        "(up to 50 kB), compactions, branches, error flags, typed errors, cancellations, exit codes, summaries of "
+        "thinking",
+        lacks="the system prompt, tool schemas, exact prompts, thinking, subagents",
+        tested_on="real sessions",
         shell=Shell(
             keeps_cwd=False,
             first=r"(?:(?:Command|Directory|Stdout|Stderr|Error): [^\n]{0,300}\n){1,8}Exit Code: (-?\d{1,10})\b",
@@ -211,8 +268,11 @@ HARNESSES: tuple[Harness, ...] = (
             "${XDG_DATA_HOME:-~/.local/share}/opencode/opencode.db",
             "${XDG_DATA_HOME:-~/.local/share}/opencode/storage",
         ),
-        gives="Status and exit codes, calls of unknown tools, thinking, subagents, the model.",
-        lacks="System prompt, tool schemas, arguments that did not parse; in streams also what the user typed.",
+        gives="exact prompts (not in streams), the user's words (not in streams), the folder (not in streams), the "
+        "model (not in streams), token counts, times (not in streams), tool calls, results, compactions, error "
+        "flags, typed errors, exit codes, thinking, subagents, the version (not in streams)",
+        lacks="the system prompt, tool schemas, branches",
+        tested_on="real sessions (exports), the release (database and stream), trimmed sessions (older storage)",
         shell=FRESH,
     ),
     Harness(
@@ -221,9 +281,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="copilot",
         files="`~/.copilot/session-state/*/events.jsonl`; before 1.0.11 `session-state/*.jsonl`",
         folders=("~/.copilot/session-state",),
-        gives="Status and exit codes, denials, rewinds as branches, subagents, the model; in newer versions the system "
-        "prompt and thinking.",
-        lacks="Tool schemas, what a truncation removed, token counts.",
+        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder, the model, tool "
+        "calls, results, compactions (without what a truncation removed), branches, error flags, typed errors, "
+        "denials, exit codes, thinking (in newer versions), subagents, unparsed arguments, the version, the start",
+        lacks="tool schemas, token counts, times",
+        tested_on="real sessions",
         shell=Shell(
             keeps_cwd=True,
             last=(r"<(?:exited|shellId: [^\n<>]{1,80} completed) with exit code (-?\d{1,10})>\s*$",),
@@ -236,10 +298,13 @@ HARNESSES: tuple[Harness, ...] = (
         reader="droid",
         files="`~/.factory/sessions/*/*.jsonl`; the output of `droid exec -o stream-json`",
         folders=("~/.factory/sessions",),
-        gives="Error flags, exit codes, cancellations, thinking; in streams the model.",
-        lacks="System prompt, tool schemas, compactions; in stored sessions the model, in streams what Droid added.",
+        gives="exact prompts (not in streams), the user's words, the folder, the model (in streams), tool calls, "
+        "results, error flags, typed errors, cancellations, exit codes, thinking, the version (not in streams), "
+        "the start (in streams)",
+        lacks="the system prompt, tool schemas, token counts, times, compactions, branches, subagents",
+        tested_on="trimmed sessions",
         shell=Shell(
-            keeps_cwd=True,  # not known
+            keeps_cwd=None,
             first=r"(?:Error: )?Command failed \(exit code: (-?\d{1,10})\)",
             header=r"(?:Error: )?Command failed \(exit code: -?\d{1,10}\)[^\n]*\n?",
         ),
@@ -256,10 +321,13 @@ HARNESSES: tuple[Harness, ...] = (
             "~/.config/Cursor/User/globalStorage/state.vscdb",
             "~/Library/Application Support/Cursor/User/globalStorage/state.vscdb",
         ),
-        gives="Thinking in plain text, subagents; results, exit codes and the model if the file has them.",
-        lacks="Added context and mostly the system prompt, so no prompt is exact; in transcripts often results and ids "
-        "of calls.",
-        shell=LASTING,
+        gives="the user's words, the folder (not in transcripts), the model (not in transcripts), tool calls, results "
+        "(in transcripts some), error flags, typed errors, denials, exit codes (not in transcripts), thinking, "
+        "subagents",
+        lacks="the system prompt (but in databases), tool schemas, exact prompts, token counts, times, compactions, "
+        "branches",
+        tested_on="trimmed sessions (transcripts), the source (databases and stream)",
+        shell=UNKNOWN,
     ),
     Harness(
         name="kimi",
@@ -270,8 +338,12 @@ HARNESSES: tuple[Harness, ...] = (
             "~/.kimi-code/sessions",
             "~/.kimi/sessions",
         ),
-        gives="System prompt, tool schemas, exact prompts, error flags, exit codes, thinking, subagents, the model.",
-        lacks="What a compaction cuts from kept messages; in kimi-cli also the system prompt, so no prompt is exact.",
+        gives="the system prompt (not of kimi-cli), tool schemas (not of kimi-cli), exact prompts (not of kimi-cli), "
+        "the user's words, the folder (not of kimi-cli), the model (not of kimi-cli), token counts, tool calls, "
+        "results, compactions (without what they cut from kept messages), branches, error flags, exit codes, "
+        "thinking, subagents",
+        lacks="times",
+        tested_on="trimmed sessions, the source (kimi-cli)",
         shell=Shell(
             keeps_cwd=False,
             last=(r"(?:^|\n)Command failed with exit code: (-?\d{1,10})\.\s*$",),
@@ -287,9 +359,11 @@ HARNESSES: tuple[Harness, ...] = (
             "${HERMES_HOME:-~/.hermes}/state.db",
             "${HERMES_HOME:-~/.hermes}/sessions",
         ),
-        gives="System prompt, exit codes, errors of tools, thinking, subagents, rewinds as branches, the model.",
-        lacks="Tool schemas, token counts of steps, the prompts around a compaction.",
-        shell=LASTING,
+        gives="the system prompt, exact prompts (not around a compaction), the user's words, the folder, the model, "
+        "tool calls, results, compactions, branches, error flags, exit codes, thinking, subagents",
+        lacks="tool schemas, token counts, times",
+        tested_on="real sessions (exports), the release (database)",
+        shell=UNKNOWN,
     ),
     Harness(
         name="goose",
@@ -301,8 +375,11 @@ HARNESSES: tuple[Harness, ...] = (
             "${XDG_DATA_HOME:-~/.local/share}/goose/sessions",
             "~/Library/Application Support/Block/goose/sessions",
         ),
-        gives="Error flags, exit codes, thinking, the model.",
-        lacks="System prompt, tool schemas, the text of calls that did not parse, the prompts around a compaction.",
+        gives="exact prompts (not in streams, nor around a compaction), the user's words (not in streams), the folder "
+        "(not in streams), the model (in newer versions), tool calls (but those that did not parse), results, "
+        "compactions, error flags, exit codes, thinking",
+        lacks="the system prompt, tool schemas, token counts, times, branches, subagents",
+        tested_on="the source",
         shell=FRESH,
     ),
     Harness(
@@ -311,9 +388,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="grok",
         files="`~/.grok/sessions/**/chat_history.jsonl`",
         folders=("~/.grok/sessions",),
-        gives="System prompt, the harness's own messages, the model.",
-        lacks="Error flags, exit codes, tool schemas, text of reasoning, what a compaction removed.",
-        shell=LASTING,
+        gives="the system prompt, the user's words, the model, tool calls, results",
+        lacks="tool schemas, exact prompts, the folder (but beside the file), token counts, times, compactions, "
+        "branches, error flags, exit codes, thinking, subagents",
+        tested_on="trimmed sessions",
+        shell=UNKNOWN,
     ),
     Harness(
         name="cline",
@@ -324,54 +403,70 @@ HARNESSES: tuple[Harness, ...] = (
             "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
             "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
         ),
-        gives="Error flags, thinking in plain text, the model.",
-        lacks="Tool schemas, mostly the system prompt, text that a compaction removed; old calls stay XML text.",
-        shell=LASTING,
+        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder (in older versions), "
+        "the model (in newer versions), times, tool calls (in older versions as text), results, "
+        "compactions (without the removed text), error flags, thinking",
+        lacks="tool schemas, token counts, branches, exit codes, subagents",
+        tested_on="the source",
+        shell=UNKNOWN,
     ),
     Harness(
         name="aider",
         title="Aider",
         reader="aider",
         files="`.aider.chat.history.md`",
-        gives="The user's and the model's words, output after an edit, failed edits, the model.",
-        lacks="System prompt and file contents, so no prompt is exact; tool calls; reasoning.",
-        shell=LASTING,
+        gives="the user's words, the model, results (of edits), error flags (of edits), typed errors, the version, the "
+        "start",
+        lacks="the system prompt, tool schemas, exact prompts, the folder, token counts, times, tool calls, "
+        "compactions, branches, exit codes, thinking, subagents",
+        tested_on="real sessions",
+        shell=UNKNOWN,
     ),
     Harness(
         name="inspect",
         title="Inspect",
         reader="inspect_eval",
         files="`.eval` archives; the `.json` log",
-        gives="Exact input and tool schemas, typed tool errors, reasoning, scores as a verdict, retries.",
-        lacks="Images; archives in zstd before Python 3.14 (convert them: `inspect log convert`).",
-        shell=LASTING,
+        gives="the system prompt, tool schemas, exact prompts, the user's words, the model, token counts, tool calls, "
+        "results, error flags, typed errors, timeouts, thinking, the verdict (by scores)",
+        lacks="the folder, times, compactions, branches, exit codes, subagents",
+        tested_on="real sessions",
+        shell=UNKNOWN,
     ),
     Harness(
         name="composer_hub",
         title="Traces and rollouts that composer_hub published",
         reader="published_traces",
         files="tables `traces` as Parquet or on the Hub; the `rollouts/*.jsonl` of a training run",
-        gives="Everything, with ids, error sites, hints and provenance.",
-        lacks="Nothing; if redaction changes the text, its token ids are dropped.",
-        shell=LASTING,
+        gives="the system prompt (if the session had one), tool schemas, exact prompts, the user's words, the folder "
+        "(if the session had one), the model, tool calls, results, compactions, branches, thinking, subagents, "
+        "the license, error sites, hints, token ids (if redaction did not change the text)",
+        lacks="token counts, times, error flags, exit codes",
+        tested_on="the source",
+        shell=UNKNOWN,
     ),
     Harness(
         name="hf_native",
         title="Hub trace rows",
         reader="hf_native",
         files="rows with `harness, session_id, messages, trace, …`: JSON, JSONL, Parquet, Hub",
-        gives="All that the harness's reader gives, if the row has raw events.",
-        lacks="Without raw events: error flags, branches, compactions and exact prompts.",
-        shell=LASTING,
+        gives="the system prompt, tool schemas, exact prompts (from raw events), the user's words, the folder, the "
+        "model, times (from raw events), tool calls, results, thinking, the version, the start",
+        lacks="token counts, compactions, branches, error flags, exit codes, subagents",
+        tested_on="the source",
+        shell=UNKNOWN,
     ),
     Harness(
         name="chat_rows",
         title="Chat rows (SWE-smith, SWE-Gym, nebius, SFT)",
         reader="chat_rows",
         files="rows with `messages`, `trajectory` or `conversations`: JSON, JSONL, Parquet, Hub",
-        gives="Exit codes at fixed places, model, verdict, license; calls if the dataset has them.",
-        lacks="Error flags, branches; calls and reasoning in the text stay text.",
-        shell=LASTING,
+        gives="the system prompt, tool schemas (in some datasets), exact prompts, the user's words, the model (in some "
+        "datasets), tool calls (in some datasets), results, exit codes (at fixed places), unparsed arguments, the "
+        "verdict, the repository",
+        lacks="the folder, token counts, times, compactions, branches, error flags, thinking, subagents",
+        tested_on="real sessions",
+        shell=UNKNOWN,
     ),
 )
 
@@ -410,7 +505,7 @@ def keeps_cwd(source: str) -> bool:
     words = source.lower().replace("-", "_").split("_")
     prefixes = ["_".join(words[:end]) for end in range(len(words), 0, -1)]
     names = [name for prefix in prefixes if (name := _ALIASES.get(prefix, prefix)) in _BY_NAME]
-    return not names or _BY_NAME[names[0]].shell.keeps_cwd
+    return not names or _BY_NAME[names[0]].shell.keeps_cwd is not False
 
 
 @functools.cache

@@ -50,11 +50,10 @@ class Killer:
 
 @pytest.fixture
 def folder(logs, tmp_path):
-    """Return a folder of stored sessions; printed streams are copies of sessions, not what a home folder holds."""
+    """Return a folder of stored sessions, without printed streams, and without the sessions that only change folder."""
+    left_out = shutil.ignore_patterns("stream.jsonl", "exec.jsonl", "*cd.jsonl", "*codex-2.jsonl")
     for name in ("claude_code", "codex", "pi"):
-        shutil.copytree(
-            logs / name, tmp_path / "logs" / name, ignore=shutil.ignore_patterns("stream.jsonl", "exec.jsonl")
-        )
+        shutil.copytree(logs / name, tmp_path / "logs" / name, ignore=left_out)
     return tmp_path / "logs"
 
 
