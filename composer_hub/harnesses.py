@@ -30,22 +30,45 @@ class Shell:
     footer: str = ""
 
 
-# Facts of a session. `tests/ingest/test_statements.py` holds a harness to what it states: its fixtures show each fact
-# that it gives, and no other.
-IN_EVERY_FILE = (
-    "the system prompt", "tool schemas", "exact prompts", "the user's words", "the folder", "the model", "times",
-)  # fmt: skip
-"""Without a limit in parentheses, each fixture shows these."""
-TO_DECIDE = (
-    *IN_EVERY_FILE, "token counts", "tool calls", "results", "compactions", "branches", "error flags", "exit codes",
-    "thinking", "subagents",
-)  # fmt: skip
-"""A harness gives or lacks each of these."""
-FACTS = (
-    *TO_DECIDE, "typed errors", "denials", "cancellations", "timeouts", "summaries of thinking", "unparsed arguments",
-    "the verdict", "the repository", "the license", "the version", "the start", "error sites", "hints",
-    "token ids",
-)  # fmt: skip
+# Facts of a session and their meaning. The fixtures of a harness show each fact that it gives, and no other
+# (`tests/ingest/test_statements.py`).
+IN_EVERY_FILE = {  # each fixture shows these, unless `gives` has a limit
+    "the system prompt": "as the file records it",
+    "tool schemas": "as the file records them",
+    "exact prompts": "what the model read before a step, message by message",
+    "the user's words": "the first message",
+    "the folder": "in which the session began",
+    "the model": "of every step",
+    "times": "of the calls of the model",
+}
+TO_DECIDE = IN_EVERY_FILE | {  # a harness gives or lacks each of these
+    "token counts": "what the provider counted",
+    "tool calls": "with their arguments",
+    "results": "of tool calls, or of commands in the text",
+    "compactions": "later prompts leave out what the harness forgot",
+    "branches": "steps that were rewound, rolled back or rejected",
+    "error flags": "the file marks failures",
+    "exit codes": "of commands",
+    "thinking": "in plain text",
+    "subagents": "traces with their parent",
+}
+FACTS = TO_DECIDE | {
+    "typed errors": "a word of the harness for the kind of a failure",
+    "denials": "the user refused a call",
+    "cancellations": "the user stopped a call or an answer",
+    "timeouts": "a command ran too long",
+    "hidden thinking": "signs of encrypted reasoning",
+    "summaries of thinking": "the file marks a summary of the reasoning; its text is not kept",
+    "unparsed arguments": "the text of arguments that are not JSON",
+    "the verdict": "whether the task was solved",
+    "the repository": "owner and name",
+    "the license": "of the text",
+    "the version": "of the harness",
+    "the start": "when the session began",
+    "error sites": "found before",
+    "hints": "written before",
+    "token ids": "of a rollout",
+}
 TESTED_ON = {
     "real sessions": "public sessions of users",
     "the release": "files that the released harness wrote for a scripted model",
@@ -97,15 +120,16 @@ HARNESSES: tuple[Harness, ...] = (
         name="claude_code",
         title="Claude Code",
         reader="claude_code",
-        files="`~/.claude/projects/*/*.jsonl`, `subagents/agent-*.jsonl`; "
-        "the output of `claude -p --output-format stream-json`",
+        files="`~/.claude/projects/*/*.jsonl`, `subagents/agent-*.jsonl`; the output of `claude -p "
+        "--output-format stream-json`",
         folders=(
             "${CLAUDE_CONFIG_DIR:-~/.claude}/projects",
             "~/.config/claude/projects",
         ),
-        gives="exact prompts (not in streams), the user's words (not in streams), the folder, the model, token counts, "
-        "times (not in streams), tool calls, results, compactions, branches, error flags, typed errors, denials, "
-        "exit codes, thinking (up to 2.1.42), subagents, the version, the start (not in streams)",
+        gives="exact prompts (not in streams), the user's words (not in streams), the folder, the model, "
+        "token counts, times (not in streams), tool calls, results, compactions, branches, error flags, "
+        "typed errors, denials, exit codes, thinking (up to 2.1.42), subagents, the version, the start (not "
+        "in streams)",
         lacks="the system prompt, tool schemas",
         tested_on="real sessions, the release (streams)",
         shell=Shell(
@@ -122,10 +146,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="qwen_code",
         files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`; the output of `qwen -o stream-json`",
         folders=("~/.qwen/projects",),
-        gives="exact prompts (not in streams; without the first message about the environment), the user's words (not "
-        "in streams), the folder, the model (not of subagents), token counts, times (not in streams), tool calls, "
-        "results, compactions, branches, error flags, typed errors, cancellations, exit codes (not in streams), "
-        "thinking, subagents (without the call that started them), the version, the start (not in streams)",
+        gives="exact prompts (not in streams; without the first message about the environment), the user's "
+        "words (not in streams), the folder, the model (not of subagents), token counts, times (not in "
+        "streams), tool calls, results, compactions, branches, error flags, typed errors, cancellations, "
+        "exit codes (not in streams), thinking, subagents (without the call that started them), the "
+        "version, the start (not in streams)",
         lacks="the system prompt, tool schemas",
         tested_on="the release",
         shell=Shell(
@@ -144,12 +169,13 @@ HARNESSES: tuple[Harness, ...] = (
             "${CODEX_HOME:-~/.codex}/sessions",
             "${CODEX_HOME:-~/.codex}/archived_sessions",
         ),
-        gives="the system prompt (not in streams), exact prompts (not in streams), the user's words (not in streams), "
-        "the folder (not in streams), the model (not in streams), token counts (not in streams), times (not in "
-        "streams), tool calls (in streams not those that were refused), results (not of the provider's searches), "
-        "compactions, branches, error flags, typed errors, cancellations, exit codes, summaries of thinking, "
-        "unparsed arguments, the repository, the version (not in streams), the start (not in streams)",
-        lacks="tool schemas, thinking, subagents",
+        gives="the system prompt (not in streams), exact prompts (not in streams), the user's words (not in "
+        "streams), the folder (not in streams), the model (not in streams), token counts (not in streams), "
+        "times (not in streams), tool calls (in streams not those that were refused), results (not of the "
+        "provider's searches), compactions, branches, error flags, typed errors, cancellations, exit codes, "
+        "subagents, hidden thinking, summaries of thinking, unparsed arguments, the repository, the version "
+        "(not in streams), the start (not in streams)",
+        lacks="tool schemas, thinking",
         tested_on="real sessions, the release (streams)",
         shell=Shell(
             keeps_cwd=False,
@@ -164,9 +190,9 @@ HARNESSES: tuple[Harness, ...] = (
         reader="pi",
         files="`~/.pi/agent/sessions/**/*.jsonl`, versions 1 to 3",
         folders=("${PI_CODING_AGENT_DIR:-~/.pi/agent}/sessions",),
-        gives="exact prompts, the user's words, the folder, the model, token counts, times, tool calls, results, "
-        "compactions, branches, error flags, typed errors, cancellations, exit codes, thinking, the version, the "
-        "start",
+        gives="exact prompts, the user's words, the folder, the model, token counts, times, tool calls, "
+        "results, compactions, branches, error flags, typed errors, cancellations, exit codes, thinking, "
+        "the version, the start",
         lacks="the system prompt, tool schemas, subagents",
         tested_on="real sessions",
         shell=Shell(
@@ -181,10 +207,10 @@ HARNESSES: tuple[Harness, ...] = (
         reader="openhands_v1",
         files="SDK events as JSONL, a JSON list, or a folder of `event-00000-<id>.json`",
         folders=("~/.openhands/conversations",),
-        gives="the system prompt, tool schemas (in newer logs some), exact prompts, the user's words, the folder, the "
-        "model, tool calls, results (terminal output up to 30,000 characters), compactions, error flags, typed "
-        "errors, denials, exit codes, thinking, unparsed arguments",
-        lacks="token counts, times, branches, subagents",
+        gives="the system prompt, tool schemas (in newer logs some), exact prompts, the user's words, the "
+        "folder, the model, tool calls, results (terminal output up to 30,000 characters), compactions, "
+        "error flags, typed errors, denials, exit codes, thinking, hidden thinking, unparsed arguments",
+        lacks="token counts, times (not read), branches, subagents",
         tested_on="real sessions",
         shell=_OPENHANDS,
     ),
@@ -194,10 +220,10 @@ HARNESSES: tuple[Harness, ...] = (
         reader="openhands_v0",
         files="resolver and benchmark rows (`history`), event lists, `events/0.json` and so on",
         folders=("~/.openhands/sessions",),
-        gives="the system prompt, tool schemas, exact prompts (without workspace context and microagents), the user's "
-        "words, the folder, the model, tool calls (before 0.15 without the model's text), results, compactions, "
-        "error flags, typed errors, exit codes, the version",
-        lacks="token counts, times, branches, thinking, subagents",
+        gives="the system prompt, tool schemas, exact prompts (without workspace context and microagents), "
+        "the user's words, the folder, the model, tool calls (before 0.15 without the model's text), "
+        "results, compactions, error flags, typed errors, exit codes, the version",
+        lacks="token counts, times (not read), branches, thinking, subagents",
         tested_on="real sessions",
         shell=_OPENHANDS,
     ),
@@ -206,9 +232,9 @@ HARNESSES: tuple[Harness, ...] = (
         title="SWE-agent",
         reader="swe_agent",
         files="`.traj` of 0.x, 1.0 and 1.x, also retry runs with `attempts`",
-        gives="the system prompt, exact prompts (since 1.0), the user's words, the folder, the model, tool calls, "
-        "results, compactions, error flags (of calls that did not parse), typed errors, thinking, the repository, "
-        "the version",
+        gives="the system prompt, exact prompts (since 1.0), the user's words, the folder, the model, tool "
+        "calls, results, compactions, error flags (of calls that did not parse), typed errors, thinking, "
+        "the repository, the version",
         lacks="tool schemas, token counts, times, branches, exit codes, subagents",
         tested_on="real sessions",
         shell=UNKNOWN,
@@ -218,10 +244,10 @@ HARNESSES: tuple[Harness, ...] = (
         title="mini-swe-agent",
         reader="mini_swe_agent",
         files="v1 message lists; `mini-swe-agent-1.1` with tool calls, text or the Responses API",
-        gives="the system prompt, tool schemas, exact prompts, the user's words, the folder (if it is configured), the "
-        "model (not in v1), token counts, tool calls, results, branches, error flags, typed errors, timeouts, "
-        "exit codes, thinking, summaries of thinking, the version",
-        lacks="times, compactions, subagents",
+        gives="the system prompt, tool schemas, exact prompts, the user's words, the folder (if it is "
+        "configured), the model (not in v1), token counts, tool calls, results, branches, error flags, "
+        "typed errors, timeouts, exit codes, thinking, summaries of thinking, the version",
+        lacks="times (not read), compactions, subagents",
         tested_on="real sessions",
         shell=Shell(
             keeps_cwd=False,
@@ -235,9 +261,10 @@ HARNESSES: tuple[Harness, ...] = (
         title="Harbor ATIF",
         reader="atif",
         files="ATIF 1.0 to 1.8, one document or one per line",
-        gives="the system prompt, tool schemas, exact prompts, the user's words, the model (if the file names it), "
-        "token counts, times, tool calls, results, error flags (in `extra`), thinking, subagents, the version",
-        lacks="the folder, compactions, branches, exit codes",
+        gives="the system prompt, tool schemas, exact prompts, the user's words, the model (if the file "
+        "names it), token counts, times, tool calls, results, error flags (in `extra`), thinking, "
+        "subagents, the version",
+        lacks="the folder (but in files of composer_hub), compactions, branches, exit codes",
         tested_on="the source",
         shell=UNKNOWN,
     ),
@@ -247,10 +274,10 @@ HARNESSES: tuple[Harness, ...] = (
         reader="gemini",
         files="`ConversationRecord` JSON; JSONL since 0.40",
         folders=("~/.gemini/tmp",),
-        gives="the user's words, the folder (in newer versions), the model, token counts, times, tool calls, results "
-        "(up to 50 kB), compactions, branches, error flags, typed errors, cancellations, exit codes, summaries of "
-        "thinking",
-        lacks="the system prompt, tool schemas, exact prompts, thinking, subagents",
+        gives="the user's words, the folder (in newer versions), the model, token counts, times, tool "
+        "calls, results (up to 50 kB), compactions, branches, error flags, typed errors, cancellations, "
+        "exit codes, subagents, summaries of thinking",
+        lacks="the system prompt, tool schemas, exact prompts, thinking",
         tested_on="real sessions",
         shell=Shell(
             keeps_cwd=False,
@@ -268,9 +295,10 @@ HARNESSES: tuple[Harness, ...] = (
             "${XDG_DATA_HOME:-~/.local/share}/opencode/opencode.db",
             "${XDG_DATA_HOME:-~/.local/share}/opencode/storage",
         ),
-        gives="exact prompts (not in streams), the user's words (not in streams), the folder (not in streams), the "
-        "model (not in streams), token counts, times (not in streams), tool calls, results, compactions, error "
-        "flags, typed errors, exit codes, thinking, subagents, the version (not in streams)",
+        gives="exact prompts (not in streams), the user's words (not in streams), the folder (not in "
+        "streams), the model (not in streams), token counts, times (not in streams), tool calls, results, "
+        "compactions, error flags, typed errors, exit codes, thinking, subagents, the version (not in "
+        "streams)",
         lacks="the system prompt, tool schemas, branches",
         tested_on="real sessions (exports), the release (database and stream), trimmed sessions (older storage)",
         shell=FRESH,
@@ -281,10 +309,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="copilot",
         files="`~/.copilot/session-state/*/events.jsonl`; before 1.0.11 `session-state/*.jsonl`",
         folders=("~/.copilot/session-state",),
-        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder, the model, tool "
-        "calls, results, compactions (without what a truncation removed), branches, error flags, typed errors, "
-        "denials, exit codes, thinking (in newer versions), subagents, unparsed arguments, the version, the start",
-        lacks="tool schemas, token counts, times",
+        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder, the "
+        "model, tool calls, results, compactions (without what a truncation removed), branches, error "
+        "flags, typed errors, denials, exit codes, thinking (in newer versions), subagents, unparsed "
+        "arguments, the version, the start",
+        lacks="tool schemas, token counts (but of the output), times (not read)",
         tested_on="real sessions",
         shell=Shell(
             keeps_cwd=True,
@@ -298,10 +327,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="droid",
         files="`~/.factory/sessions/*/*.jsonl`; the output of `droid exec -o stream-json`",
         folders=("~/.factory/sessions",),
-        gives="exact prompts (not in streams), the user's words, the folder, the model (in streams), tool calls, "
-        "results, error flags, typed errors, cancellations, exit codes, thinking, the version (not in streams), "
-        "the start (in streams)",
-        lacks="the system prompt, tool schemas, token counts, times, compactions, branches, subagents",
+        gives="exact prompts (not in streams), the user's words, the folder, the model (in streams), tool "
+        "calls, results, error flags, typed errors, cancellations, exit codes, thinking, the version (not "
+        "in streams), the start (in streams)",
+        lacks="the system prompt, tool schemas, token counts (not read), times (not read), compactions, "
+        "branches, subagents",
         tested_on="trimmed sessions",
         shell=Shell(
             keeps_cwd=None,
@@ -313,19 +343,20 @@ HARNESSES: tuple[Harness, ...] = (
         name="cursor",
         title="Cursor",
         reader="cursor",
-        files="`~/.cursor/projects/*/agent-transcripts/**/*.jsonl`; the editor's `globalStorage/state.vscdb`; "
-        "`~/.cursor/chats/*/*/store.db`; the output of `cursor-agent -p --output-format stream-json`",
+        files="`~/.cursor/projects/*/agent-transcripts/**/*.jsonl`; the editor's "
+        "`globalStorage/state.vscdb`; `~/.cursor/chats/*/*/store.db`; the output of `cursor-agent -p "
+        "--output-format stream-json`",
         folders=(
             "~/.cursor/projects",
             "~/.cursor/chats",
             "~/.config/Cursor/User/globalStorage/state.vscdb",
             "~/Library/Application Support/Cursor/User/globalStorage/state.vscdb",
         ),
-        gives="the user's words, the folder (not in transcripts), the model (not in transcripts), tool calls, results "
-        "(in transcripts some), error flags, typed errors, denials, exit codes (not in transcripts), thinking, "
-        "subagents",
-        lacks="the system prompt (but in databases), tool schemas, exact prompts, token counts, times, compactions, "
-        "branches",
+        gives="the user's words, the folder (not in transcripts), the model (not in transcripts), tool "
+        "calls, results (in transcripts some), error flags, typed errors, denials, exit codes (not in "
+        "transcripts), thinking, subagents",
+        lacks="the system prompt (but in databases), tool schemas, exact prompts, token counts, times, "
+        "compactions, branches",
         tested_on="trimmed sessions (transcripts), the source (databases and stream)",
         shell=UNKNOWN,
     ),
@@ -338,11 +369,11 @@ HARNESSES: tuple[Harness, ...] = (
             "~/.kimi-code/sessions",
             "~/.kimi/sessions",
         ),
-        gives="the system prompt (not of kimi-cli), tool schemas (not of kimi-cli), exact prompts (not of kimi-cli), "
-        "the user's words, the folder (not of kimi-cli), the model (not of kimi-cli), token counts, tool calls, "
-        "results, compactions (without what they cut from kept messages), branches, error flags, exit codes, "
-        "thinking, subagents",
-        lacks="times",
+        gives="the system prompt (not of kimi-cli), tool schemas (not of kimi-cli), exact prompts (not of "
+        "kimi-cli), the user's words, the folder (not of kimi-cli), the model (not of kimi-cli), token "
+        "counts, tool calls, results, compactions (without what they cut from kept messages), branches, "
+        "error flags, exit codes, thinking, subagents",
+        lacks="times (not read)",
         tested_on="trimmed sessions, the source (kimi-cli)",
         shell=Shell(
             keeps_cwd=False,
@@ -359,9 +390,10 @@ HARNESSES: tuple[Harness, ...] = (
             "${HERMES_HOME:-~/.hermes}/state.db",
             "${HERMES_HOME:-~/.hermes}/sessions",
         ),
-        gives="the system prompt, exact prompts (not around a compaction), the user's words, the folder, the model, "
-        "tool calls, results, compactions, branches, error flags, exit codes, thinking, subagents",
-        lacks="tool schemas, token counts, times",
+        gives="the system prompt, exact prompts (not around a compaction), the user's words, the folder, "
+        "the model, tool calls, results, compactions, branches, error flags, exit codes, thinking, "
+        "subagents",
+        lacks="tool schemas, token counts, times (not read)",
         tested_on="real sessions (exports), the release (database)",
         shell=UNKNOWN,
     ),
@@ -369,16 +401,16 @@ HARNESSES: tuple[Harness, ...] = (
         name="goose",
         title="Goose",
         reader="goose",
-        files="`~/.local/share/goose/sessions/sessions.db`; older `sessions/*.jsonl`; "
-        "the output of `goose run --output-format stream-json`",
+        files="`~/.local/share/goose/sessions/sessions.db`; older `sessions/*.jsonl`; the output of `goose "
+        "run --output-format stream-json`",
         folders=(
             "${XDG_DATA_HOME:-~/.local/share}/goose/sessions",
             "~/Library/Application Support/Block/goose/sessions",
         ),
-        gives="exact prompts (not in streams, nor around a compaction), the user's words (not in streams), the folder "
-        "(not in streams), the model (in newer versions), tool calls (but those that did not parse), results, "
-        "compactions, error flags, exit codes, thinking",
-        lacks="the system prompt, tool schemas, token counts, times, branches, subagents",
+        gives="exact prompts (not in streams, nor around a compaction), the user's words (not in streams), "
+        "the folder (not in streams), the model (in newer versions), tool calls (but those that did not "
+        "parse), results, compactions, error flags, exit codes, thinking",
+        lacks="the system prompt, tool schemas, token counts (but of a session), times (not read), branches, subagents",
         tested_on="the source",
         shell=FRESH,
     ),
@@ -388,9 +420,9 @@ HARNESSES: tuple[Harness, ...] = (
         reader="grok",
         files="`~/.grok/sessions/**/chat_history.jsonl`",
         folders=("~/.grok/sessions",),
-        gives="the system prompt, the user's words, the model, tool calls, results",
-        lacks="tool schemas, exact prompts, the folder (but beside the file), token counts, times, compactions, "
-        "branches, error flags, exit codes, thinking, subagents",
+        gives="the system prompt, the user's words, the model, tool calls, results, hidden thinking",
+        lacks="tool schemas, exact prompts, the folder (but beside the file), token counts, times, "
+        "compactions, branches, error flags, exit codes, thinking, subagents",
         tested_on="trimmed sessions",
         shell=UNKNOWN,
     ),
@@ -403,10 +435,10 @@ HARNESSES: tuple[Harness, ...] = (
             "~/.config/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
             "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
         ),
-        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder (in older versions), "
-        "the model (in newer versions), times, tool calls (in older versions as text), results, "
-        "compactions (without the removed text), error flags, thinking",
-        lacks="tool schemas, token counts, branches, exit codes, subagents",
+        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder (in older "
+        "versions), the model (in newer versions), times, tool calls (in older versions as text), results, "
+        "compactions (without the removed text), error flags, thinking, subagents",
+        lacks="tool schemas, token counts, branches, exit codes",
         tested_on="the source",
         shell=UNKNOWN,
     ),
@@ -415,8 +447,8 @@ HARNESSES: tuple[Harness, ...] = (
         title="Aider",
         reader="aider",
         files="`.aider.chat.history.md`",
-        gives="the user's words, the model, results (of edits), error flags (of edits), typed errors, the version, the "
-        "start",
+        gives="the user's words, the model, results (of edits), error flags (of edits), typed errors, the "
+        "version, the start",
         lacks="the system prompt, tool schemas, exact prompts, the folder, token counts, times, tool calls, "
         "compactions, branches, exit codes, thinking, subagents",
         tested_on="real sessions",
@@ -426,9 +458,9 @@ HARNESSES: tuple[Harness, ...] = (
         name="inspect",
         title="Inspect",
         reader="inspect_eval",
-        files="`.eval` archives; the `.json` log",
-        gives="the system prompt, tool schemas, exact prompts, the user's words, the model, token counts, tool calls, "
-        "results, error flags, typed errors, timeouts, thinking, the verdict (by scores)",
+        files="`.eval` archives (zstd in them needs Python 3.14, or `inspect log convert`); the `.json` log",
+        gives="the system prompt, tool schemas, exact prompts, the user's words, the model, token counts, "
+        "tool calls, results, error flags, typed errors, timeouts, thinking, the verdict (by scores)",
         lacks="the folder, times, compactions, branches, exit codes, subagents",
         tested_on="real sessions",
         shell=UNKNOWN,
@@ -438,9 +470,10 @@ HARNESSES: tuple[Harness, ...] = (
         title="Traces and rollouts that composer_hub published",
         reader="published_traces",
         files="tables `traces` as Parquet or on the Hub; the `rollouts/*.jsonl` of a training run",
-        gives="the system prompt (if the session had one), tool schemas, exact prompts, the user's words, the folder "
-        "(if the session had one), the model, tool calls, results, compactions, branches, thinking, subagents, "
-        "the license, error sites, hints, token ids (if redaction did not change the text)",
+        gives="the system prompt (if the session had one), tool schemas, exact prompts, the user's words, "
+        "the folder (if the session had one), the model, tool calls, results, compactions, branches, "
+        "thinking, subagents, the license, error sites, hints, token ids (if redaction did not change the "
+        "text)",
         lacks="token counts, times, error flags, exit codes",
         tested_on="the source",
         shell=UNKNOWN,
@@ -449,9 +482,10 @@ HARNESSES: tuple[Harness, ...] = (
         name="hf_native",
         title="Hub trace rows",
         reader="hf_native",
-        files="rows with `harness, session_id, messages, trace, …`: JSON, JSONL, Parquet, Hub",
-        gives="the system prompt, tool schemas, exact prompts (from raw events), the user's words, the folder, the "
-        "model, times (from raw events), tool calls, results, thinking, the version, the start",
+        files="rows with `harness, session_id, messages, trace, …`: JSON, JSONL, Parquet, Hub; raw events "
+        "in them are read as files of their harness",
+        gives="the system prompt, tool schemas, exact prompts (from raw events), the user's words, the "
+        "folder, the model, times (from raw events), tool calls, results, thinking, the version, the start",
         lacks="token counts, compactions, branches, error flags, exit codes, subagents",
         tested_on="the source",
         shell=UNKNOWN,
@@ -461,9 +495,9 @@ HARNESSES: tuple[Harness, ...] = (
         title="Chat rows (SWE-smith, SWE-Gym, nebius, SFT)",
         reader="chat_rows",
         files="rows with `messages`, `trajectory` or `conversations`: JSON, JSONL, Parquet, Hub",
-        gives="the system prompt, tool schemas (in some datasets), exact prompts, the user's words, the model (in some "
-        "datasets), tool calls (in some datasets), results, exit codes (at fixed places), unparsed arguments, the "
-        "verdict, the repository",
+        gives="the system prompt, tool schemas (in some datasets), exact prompts, the user's words, the "
+        "model (in some datasets), tool calls (in some datasets), results, exit codes (at fixed places), "
+        "unparsed arguments, the verdict, the repository",
         lacks="the folder, token counts, times, compactions, branches, error flags, thinking, subagents",
         tested_on="real sessions",
         shell=UNKNOWN,

@@ -28,7 +28,7 @@ from composer_hub import exits, records
 from composer_hub.cli.main import COMMANDS, root
 from composer_hub.environments.executed import VERDICTS
 from composer_hub.errors import vocabulary
-from composer_hub.harnesses import HARNESSES
+from composer_hub.harnesses import FACTS, HARNESSES, TESTED_ON
 from composer_hub.ingest.reasons import PREFIX_REASONS
 from composer_hub.pairs import consensus, report
 from composer_hub.pairs.repairing import repairs
@@ -212,13 +212,21 @@ def _type(annotation: str) -> str:
 
 def harnesses_page() -> str:
     """Return what each session format gives and lacks."""
-    rows = [(f"`{item.name}`", item.title, item.files, item.gives, item.lacks) for item in HARNESSES]
+    lasts = {True: "yes", False: "no", None: "not known"}
+    rows = [
+        (f"`{one.name}`", one.title, one.files, one.gives, one.lacks, lasts[one.shell.keeps_cwd], one.tested_on)
+        for one in HARNESSES
+    ]
     return "\n\n".join(
         [
             "# Harnesses",
             "Formats that `ingest` and `report` recognize by their content. "
             "The first column is `--from` and `Trace.source`.",
-            table(("name", "harness", "files", "gives", "lacks"), rows),
+            table(("name", "harness", "files", "gives", "lacks", "a `cd` lasts", "tested on"), rows),
+            "Small sessions in the tests show each fact that a format gives, and whether a `cd` lasts. "
+            "Words in parentheses limit a fact. A format lacks what its files do not hold or its reader does not read.",
+            table(("fact", "meaning"), FACTS.items()),
+            table(("tested on", "meaning"), TESTED_ON.items()),
             "## Reasons of inexact prompts",
             "`prefix_reason` of a step; several are joined by `; `. A reason holds until the next compaction, "
             "`missing_result` until the result arrives. The system prompt does not count.",

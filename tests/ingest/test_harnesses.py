@@ -71,6 +71,7 @@ WITHOUT_KEYS = {
     "chat_rows/nebius_swe_agent.jsonl",  # texts only
     "chat_rows/swe_gym_openhands.jsonl",  # texts only
     "chat_rows/swe_rebench_openhands.jsonl",  # only calls have ids
+    "cline/cline-1/scout.messages.json",  # ids of which no real log shows that they are unique
     "cline/cline_api_conversation_history.json",  # only calls have ids
     "cline/cline_session.messages.json",  # ids of which no real log shows that they are unique
     "copilot/events.jsonl",  # a call that no message asks for has only the provider's id

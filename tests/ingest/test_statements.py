@@ -106,6 +106,7 @@ CHECKS: Mapping[str, Callable[[Sessions], bool]] = {
     "denials": has_flag("status", "denied"),
     "cancellations": has_flag("status", "cancelled", "interrupted"),
     "timeouts": has_flag("status", "timeout"),
+    "hidden thinking": lambda sessions: any(step.reasoning_status == "encrypted" for step in steps_of(sessions)),
     "summaries of thinking": lambda sessions: any(step.reasoning_status == "summary" for step in steps_of(sessions)),
     "unparsed arguments": lambda sessions: any(
         isinstance(call.arguments, str) for message in messages_of(sessions) for call in message.tool_calls
@@ -118,6 +119,19 @@ CHECKS: Mapping[str, Callable[[Sessions], bool]] = {
     "error sites": lambda sessions: any(step.error_sites for step in steps_of(sessions)),
     "hints": lambda sessions: any(step.hints for step in steps_of(sessions)),
     "token ids": has_provenance("completion_ids"),
+}
+
+FIELDS = {  # that hold a fact in most formats
+    "the system prompt": r'"role":\s*"system"|system_?prompt',
+    "tool schemas": r'"parameters":\s*\{"type"',
+    "the folder": r'"(?:cwd|working_?dir(?:ectory)?|directory|workDir)":',
+    "the model": r'"model(?:_?id|_?name)?":\s*"[^"]',
+    "times": r'"(?:timestamp|ts|created(?:_?at)?)":',
+    "token counts": r'"\w*tokens?(?:_?count)?":\s*[1-9]',
+    "error flags": r'"is_?error":',
+    "exit codes": r'"(?:exit_?code|returncode)":',
+    "thinking": r'"(?:thinking|reasoning(?:_content)?)":\s*"[^"]',
+    "subagents": r'"(?:parent_?session_?id|isSidechain)":',
 }
 
 
@@ -182,6 +196,20 @@ def test_a_limit_of_a_fact_is_as_wide_as_the_fixtures_show(name):
     kept_out = "not in streams" if is_stream(name) else "in streams"
     wrong = [fact for fact in shown & gives.keys() if re.split("[;,]", gives[fact])[0] == kept_out]
     assert not wrong, f"{name} shows {', '.join(wrong)}: the limit ({kept_out}) is wrong."
+
+
+@pytest.mark.parametrize("name", LOG_FILES)
+def test_a_fixture_has_no_field_of_a_fact_that_its_harness_lacks(name):
+    text = (LOGS / name).read_bytes().decode("utf-8", "replace")
+    lacks = facts_of(harness_named(LOG_FILES[name]).lacks)
+    fields = {
+        fact: match[0] for fact in lacks.keys() & FIELDS.keys() if (match := re.search(f"(?i){FIELDS[fact]}", text))
+    }
+    unread = [f"{field} ({fact})" for fact, field in fields.items() if not lacks[fact]]
+    assert not unread, (
+        f"{name} has {', '.join(unread)}. Read the field, and move the fact to `gives`; or say in `lacks` why it is not "
+        "the fact, as in `times (not read)`."
+    )
 
 
 @BY_NAME
