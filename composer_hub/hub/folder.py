@@ -160,10 +160,7 @@ def _link_or_copy(source: str, target: str) -> None:
 
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
-        digest = hashlib.sha256()
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 @contextmanager

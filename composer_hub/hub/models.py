@@ -102,8 +102,7 @@ def digest_of(folder: Path) -> str:
         if path.suffix == ".safetensors" or path.name == "config.json":
             digest.update(f"{path.name}\n".encode())
             with path.open("rb") as file:
-                while block := file.read(1 << 20):
-                    digest.update(block)
+                hashlib.file_digest(file, lambda: digest)
     return f"sha256:{digest.hexdigest()}"
 
 

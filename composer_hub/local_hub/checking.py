@@ -20,8 +20,6 @@ from composer_hub.local_hub.store import KINDS, Repo, Store
 from composer_hub.local_hub.trees import TreeEntry, git_oid
 from composer_hub.local_hub.xorbs import Malformed, pack_of
 
-_PIECE = 1 << 20
-
 
 @dataclass(frozen=True, slots=True)
 class Damage:
@@ -92,9 +90,7 @@ def _digest(path: Path, num_digits: int) -> str:
         digest = hashlib.sha256()
         if num_digits == 40:
             digest = hashlib.sha1(b"blob %d\0" % path.stat().st_size, usedforsecurity=False)
-        while piece := file.read(_PIECE):
-            digest.update(piece)
-        return digest.hexdigest()
+        return hashlib.file_digest(file, lambda: digest).hexdigest()
 
 
 def _is_right_pack(store: Store, path: Path, blob: str) -> bool:
