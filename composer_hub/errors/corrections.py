@@ -354,7 +354,7 @@ def _other_program(failure: Failure, later: Action, between: Sequence[LaterCall]
     """Find another spelling of a program that is not on the PATH: `python3`, `npx tsc`, `/usr/local/bin/go`."""
     name = next(iter(failure.complaint), "").rsplit("/", 1)[-1]
     owner = next((one for one in failure.action.commands if one.program == name), None)
-    spelling = re.compile(rf"['\"]?(?:[^\s=]*/)?{re.escape(name)}[\d.]*['\"]?")
+    spelling = re.compile(rf"(['\"]?)(?:[^\s=]*/)?{re.escape(name)}[\d.]*\1")  # a quote also ends there
     for part in parts_of(later.command) if owner and not hides_exit_code(later.command) else ():
         words = part.split()
         place = next((at for at, word in enumerate(words[:4]) if spelling.fullmatch(word)), -1)

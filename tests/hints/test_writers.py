@@ -197,6 +197,7 @@ SILENT = {
     "a command that asks for help": [shell("gh pr vew 12", 'Exit code 1\nunknown command "vew"'), shell("gh pr --help")],
     "a git command that another one made possible": [shell("git push origin topic", "Exit code 1\nerror: src refspec topic does not match any"), shell("git checkout -b topic"), shell("git push -u origin topic")],
     "another question to the same program": [shell("npm run fmt", "Exit code 1\nnpm error Missing script: \"fmt\""), shell("npm run test -- --watch unit")],
+    "a program in a longer quoted text": [shell("doctor --fix all", "Exit code 127\nzsh: command not found: doctor"), shell("fish -lc 'doctor --fix all'")],
     "another program": [shell("rg x src", "Exit code 127\nzsh: command not found: rg"), shell("grep -r x src")],
     "a program that was installed and is spelled alike": [shell("tsc -p .", "Exit code 127\nzsh: command not found: tsc"), shell("npm i tsc"), shell("tsc -p .")],
     "a command that works in another folder": [shell("npm run fmt", "Exit code 1\nnpm error Missing script: \"fmt\""), shell("cd web"), shell("npm run format")],
