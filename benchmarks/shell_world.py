@@ -338,13 +338,14 @@ ARMS: dict[str, dict[str, Any]] = {
     "control": {"alpha_sdpo": 0.5, "teacher": "fixed", "control_hints": True},
     "hint_kl": {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_divergence": 0.0},
     "control_kl": {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_divergence": 0.0, "control_hints": True},
+    "fork_kl": {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_divergence": 0.0, "hint_aim": "fork"},
     "own_pairs": {"beta_replay": 0.2, "replay_strength": 1e-6, "replay_nll_weight": 1.0},
 }
 
 READ = ("nothing", "hint", "control")
 COMPARED = (
     ("hint_kl", "grpo"), ("hint_kl", "control_kl"), ("hint_kl", "hint"), ("control_kl", "grpo"), ("hint", "grpo"),
-    ("hint", "control"),
+    ("hint", "control"), ("fork_kl", "hint_kl"), ("fork_kl", "control_kl"), ("fork_kl", "grpo"),
 )  # fmt: skip
 
 

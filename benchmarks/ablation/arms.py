@@ -72,6 +72,8 @@ class Arm:
 # Only -log p(chosen) of the replay channel is left, so that a pair is a row of supervised fine-tuning.
 SFT = {"beta_replay": 0.2, "replay_strength": 1e-6, "replay_nll_weight": 1.0}
 
+KL = {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_divergence": 0.0}
+
 ARMS = {
     arm.name: arm
     for arm in (
@@ -91,6 +93,10 @@ ARMS = {
         Arm("grpo_told", told=True),
         Arm("replay_failures", {"beta_replay": 0.2}, failures=True),
         Arm("own_pairs", SFT, retries=True, own_pairs=True),
+        # The third round.
+        Arm("hint_kl", KL),
+        Arm("control_kl", KL, control=True),
+        Arm("fork_kl", KL | {"hint_aim": "fork"}),
     )
 }
 

@@ -24,13 +24,16 @@ NAMES = {
     "sft_agreed": "+ SFT on agreed turns", "grpo_time": "GRPO, 1.3 times the steps",
     "hint_fork": "+ hint at fork", "sft_hinted": "+ SFT after the hint",
     "grpo_told": "GRPO, prompted", "replay_failures": "+ replay of failed turns",
-    "own_pairs": "+ own pairs",
+    "own_pairs": "+ own pairs", "hint_kl": "+ hint, KL", "control_kl": "+ control hint, KL",
+    "fork_kl": "+ hint at fork, KL",
 }  # fmt: skip
 COMPARED = (
     ("all", "grpo"), ("hint", "grpo"), ("hint", "control"), ("replay", "grpo"), ("hint", "sft_retries"),
     ("hint", "sft_hinted"), ("hint", "grpo_told"), ("hint", "hint_live"), ("hint_fork", "hint"), ("contrast", "hint"),
     ("all", "grpo_time"), ("replay", "sft_agreed"), ("replay_failures", "grpo"), ("own_pairs", "grpo"),
     ("own_pairs", "hint"), ("own_pairs", "sft_retries"),
+    ("hint_kl", "hint"), ("hint_kl", "control_kl"), ("hint_kl", "grpo_time"), ("fork_kl", "hint_kl"),
+    ("hint", "grpo_time"),
 )  # fmt: skip
 COLORS = {"grpo": "#7f7f7f", "control": "#cc79a7", "hint": "#d55e00", "replay": "#009e73", "all": None}
 Run = Mapping[str, Any]
