@@ -16,8 +16,8 @@ from composer_hub import hub
 RECORDED = Path(__file__).with_name("runs.jsonl")
 # Quantiles of Student's t for a two-sided 95 % interval, by degrees of freedom.
 T_95 = (12.706, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.160, 2.145, 2.131)
-ROUNDS = {"first": range(10, 18), "second": range(40, 48)}  # seeds
-MIN_SEEDS = {"first": 5, "second": 8}  # of a comparison
+ROUNDS = {"first": range(10, 18), "second": range(40, 48), "third": range(50, 58)}  # seeds
+MIN_SEEDS = {"first": 5, "second": 8, "third": 6}  # of a comparison
 NAMES = {
     "grpo": "GRPO", "hint": "+ hint", "control": "+ control hint", "replay": "+ replay", "all": "all three",
     "hint_live": "+ hint, live teacher", "contrast": "+ contrastive hint", "sft_retries": "+ SFT on retries",
@@ -139,13 +139,13 @@ def tables(round_: str) -> Iterator[str]:
                 regime, f"{NAMES[arm]} minus {NAMES[other]}", str(len(values)), f"**{mean:+.3f}**",
                 f"{low:+.3f} … {high:+.3f}", f"{sign_flip(values):.3f}",
             )  # fmt: skip
-    yield ""
-    yield from _head("seed", "right word with the hint", "sparse: hint minus GRPO")
-    for seed, run in runs.get(("sparse", "hint"), {}).items():
-        if seed not in runs.get(("sparse", "grpo"), {}):
-            continue
-        gain = final(run) - final(runs["sparse", "grpo"][seed])
-        yield _row(str(seed), f"{follows(run):.3f}", f"{gain:+.3f}")
+    hinted, plain = (runs.get(("sparse", arm), {}) for arm in ("hint", "grpo"))
+    if both := hinted.keys() & plain.keys():
+        yield ""
+        yield from _head("seed", "right word with the hint", "sparse: hint minus GRPO")
+        for seed in sorted(both):
+            gain = final(hinted[seed]) - final(plain[seed])
+            yield _row(str(seed), f"{follows(hinted[seed]):.3f}", f"{gain:+.3f}")
 
 
 def draft(commit: str) -> hub.Draft:
