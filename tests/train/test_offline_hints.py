@@ -23,14 +23,15 @@ SIZE = study.Size(context=40, action=30, train_sites=2, held_out_sites=1, ordina
 
 @pytest.fixture(scope="module")
 def sites(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Three sites, one of which never parts, and an ordinary step for each of fourteen owners."""
+    """Three sites, one of them twice and one that never parts, and an ordinary step for each of fourteen owners."""
     path = tmp_path_factory.mktemp("study") / "sites.jsonl"
     rows = []
     for number in range(14):
         common = {"owner": f"owner{number}", "session": "s", "context": [["user", "2+5"]]}
         for place, worked in enumerate(("add {}", "sum {}", "plus {}")):
             hint = {"text": f"Use {number}.", "writer": "w", "rule": "r", "version": 1}
-            rows.append({**common, "hint": hint, "failed": "plus {}", "worked": worked + f" {place}" * (place < 2)})
+            row = {**common, "hint": hint, "failed": "plus {}", "worked": worked + f" {place}" * (place < 2)}
+            rows += [row, {**row, "session": "the same, continued"}] if place == 0 else [row]
         rows.append({**common, "ordinary": "add {}"})
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     return path
@@ -43,6 +44,7 @@ def test_no_owner_is_on_both_sides_and_every_site_parts(sites: Path, world: Any)
     assert {owner for owner, _ in found.ordinary} == held_out
     assert max(Counter(owner for owner, _ in found.train).values()) == 2
     assert all(site.at_fork() for _, site in found.train + found.held_out)
+    assert len({(owner, tuple(site.corrected_ids)) for owner, site in found.train}) == len(found.train)
     again = study.material_of(sites, world[1], SIZE)
     assert again == found
 
@@ -65,7 +67,7 @@ def test_the_sign_flip_test_counts_every_way_to_flip(values: list[float], p: flo
     assert sign_flip(values) == pytest.approx(p)
 
 
-@pytest.mark.parametrize("arm", ["fork", "all_control", "sft"])
+@pytest.mark.parametrize("arm", ["all_kl", "fork_kl", "all_control_kl", "sft"])
 def test_an_arm_learns_and_is_recorded_once(arm: str, sites: Path, world: Any, tmp_path: Path) -> None:
     model, tokenizer = world
     model.save_pretrained(tmp_path / "model")
@@ -87,3 +89,15 @@ def test_an_arm_learns_and_is_recorded_once(arm: str, sites: Path, world: Any, t
     assert study.done(recorded, "tiny") == {("none", 0), (arm, 1)}
     assert any(line.startswith(f"| {arm} | 1 |") for line in study.tables(study.read(recorded), "tiny"))
     assert isinstance(material.train[0][1].prefix_ids, array)
+
+
+def test_the_page_has_the_tables_of_the_recorded_runs() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "results" / "real_model.md").read_text().splitlines()
+    assert [line for line in study.tables(study.read(), "small") if line and line not in page] == []
+
+
+def test_the_recorded_runs_are_of_one_study() -> None:
+    runs = study.read()
+    assert len({(run["arm"], run["seed"]) for run in runs}) == len(runs)
+    assert len({(run["size"], run["train_sites"], tuple(owner for owner, *_ in run["sites"])) for run in runs}) <= 1
+    assert {run["arm"] for run in runs} <= {"none", *study.ARMS}
