@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.ablation.report import sign_flip
+from benchmarks.ablation.report import interval, sign_flip
 from benchmarks.hint_margin import SYSTEM, as_turns, sites_of, spelled
 from composer_hub.errors.find import find_errors
 from composer_hub.hints.writers import DEFAULT_WRITERS, WRITERS
@@ -355,19 +355,22 @@ def tables(runs: Sequence[Mapping[str, Any]], size: str) -> Iterator[str]:
                 for one in runs if one["arm"] == arm
             ]  # fmt: skip
             shown = " | ".join(f"{value:+.2f}" for value in means[:-1])
-            yield f"| {arm} | {len(by_arm[arm])} | {shown} | {means[-1]:+.3f} | {statistics.mean(ranked):.0%} |"
+            yield f"| `{arm}` | {len(by_arm[arm])} | {shown} | {means[-1]:+.3f} | {statistics.mean(ranked):.0%} |"
     yield ""
-    yield "| measure | difference | owners above 0 | mean | p, exact |"
-    yield "|---|---|---|---:|---:|"
+    yield "| difference | in | owners above 0 | mean | 95 % | p, exact |"
+    yield "|---|---|---|---:|---|---:|"
     for one, other in DIFFERENCES:
         if one not in by_arm or other not in by_arm:
             continue
-        for name in CHANGES[2:]:
+        for name in CHANGES[2:] if (one, other) in BARS else CHANGES[2:3]:
             mine, theirs = _over_seeds(by_arm[one], name), _over_seeds(by_arm[other], name)
             values = [mine[owner] - theirs[owner] for owner in sorted(mine)]
-            above, mean = sum(value > 0 for value in values), statistics.mean(values)
-            p = sign_flip(values)
-            yield f"| {name} | {one} minus {other} | {above} of {len(values)} | {mean:+.3f} | {p:.3f} |"
+            above = sum(value > 0 for value in values)
+            mean, low, high = interval(values)
+            yield (
+                f"| `{one}` - `{other}` | {name} | {above} of {len(values)} | **{mean:+.3f}** "
+                f"| {low:+.3f} to {high:+.3f} | {sign_flip(values):.3f} |"
+            )
 
 
 def _over_seeds(runs: Sequence[Mapping[str, Mapping[str, float]]], name: str) -> dict[str, float]:

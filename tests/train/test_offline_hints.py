@@ -87,7 +87,7 @@ def test_an_arm_learns_and_is_recorded_once(arm: str, sites: Path, world: Any, t
     recorded = tmp_path / "runs.jsonl"
     recorded.write_text("".join(json.dumps(one) + "\n" for one in (plain, found)))
     assert study.done(recorded, "tiny") == {("none", 0), (arm, 1)}
-    assert any(line.startswith(f"| {arm} | 1 |") for line in study.tables(study.read(recorded), "tiny"))
+    assert any(line.startswith(f"| `{arm}` | 1 |") for line in study.tables(study.read(recorded), "tiny"))
     assert isinstance(material.train[0][1].prefix_ids, array)
 
 
