@@ -362,7 +362,7 @@ def tables(runs: Sequence[Mapping[str, Any]], size: str) -> Iterator[str]:
     for one, other in DIFFERENCES:
         if one not in by_arm or other not in by_arm:
             continue
-        for name in CHANGES[2:] if (one, other) in BARS else CHANGES[2:3]:
+        for name in ("margin", CHANGES[-1]) if other == "none" else ("margin",):
             mine, theirs = _over_seeds(by_arm[one], name), _over_seeds(by_arm[other], name)
             values = [mine[owner] - theirs[owner] for owner in sorted(mine)]
             above = sum(value > 0 for value in values)
