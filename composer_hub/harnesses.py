@@ -53,6 +53,7 @@ TO_DECIDE = IN_EVERY_FILE | {  # a harness gives or lacks each of these
     "subagents": "traces with their parent",
 }
 FACTS = TO_DECIDE | {
+    "parallel calls": "several in one message",
     "typed errors": "a word of the harness for the kind of a failure",
     "denials": "the user refused a call",
     "cancellations": "the user stopped a call or an answer",
@@ -126,10 +127,10 @@ HARNESSES: tuple[Harness, ...] = (
             "${CLAUDE_CONFIG_DIR:-~/.claude}/projects",
             "~/.config/claude/projects",
         ),
-        gives="exact prompts (not in streams), the user's words (not in streams), the folder, the model, "
-        "token counts, times (not in streams), tool calls, results, compactions, branches, error flags, "
-        "typed errors, denials, exit codes, thinking (up to 2.1.42), subagents, the version, the start (not "
-        "in streams)",
+        gives="exact prompts (not in streams), the user's words (not in streams), the folder, the model, token "
+        "counts, times (not in streams), tool calls, parallel calls, results, compactions, branches, error "
+        "flags, typed errors, denials, exit codes, thinking (up to 2.1.42), subagents, the version, the "
+        "start (not in streams)",
         lacks="the system prompt, tool schemas",
         tested_on="real sessions, the release (streams)",
         shell=Shell(
@@ -146,11 +147,11 @@ HARNESSES: tuple[Harness, ...] = (
         reader="qwen_code",
         files="`~/.qwen/projects/*/chats/*.jsonl`, `subagents/*/agent-*.jsonl`; the output of `qwen -o stream-json`",
         folders=("~/.qwen/projects",),
-        gives="exact prompts (not in streams; without the first message about the environment), the user's "
-        "words (not in streams), the folder, the model (not of subagents), token counts, times (not in "
-        "streams), tool calls, results, compactions, branches, error flags, typed errors, cancellations, "
-        "exit codes (not in streams), thinking, subagents (without the call that started them), the "
-        "version, the start (not in streams)",
+        gives="exact prompts (not in streams; without the first message about the environment), the user's words "
+        "(not in streams), the folder, the model (not of subagents), token counts, times (not in streams), "
+        "tool calls, parallel calls, results, compactions, branches, error flags, typed errors, "
+        "cancellations, exit codes (not in streams), thinking, subagents (without the call that started "
+        "them), the version, the start (not in streams)",
         lacks="the system prompt, tool schemas",
         tested_on="the release",
         shell=Shell(
@@ -171,10 +172,10 @@ HARNESSES: tuple[Harness, ...] = (
         ),
         gives="the system prompt (not in streams), exact prompts (not in streams), the user's words (not in "
         "streams), the folder (not in streams), the model (not in streams), token counts (not in streams), "
-        "times (not in streams), tool calls (in streams not those that were refused), results (not of the "
-        "provider's searches), compactions, branches, error flags, typed errors, cancellations, exit codes, "
-        "subagents, hidden thinking, summaries of thinking, unparsed arguments, the repository, the version "
-        "(not in streams), the start (not in streams)",
+        "times (not in streams), tool calls (in streams not those that were refused), parallel calls, "
+        "results (not of the provider's searches), compactions, branches, error flags, typed errors, "
+        "cancellations, exit codes, subagents, hidden thinking, summaries of thinking, unparsed arguments, "
+        "the repository, the version (not in streams), the start (not in streams)",
         lacks="tool schemas, thinking",
         tested_on="real sessions, the release (streams)",
         shell=Shell(
@@ -208,8 +209,9 @@ HARNESSES: tuple[Harness, ...] = (
         files="SDK events as JSONL, a JSON list, or a folder of `event-00000-<id>.json`",
         folders=("~/.openhands/conversations",),
         gives="the system prompt, tool schemas (in newer logs some), exact prompts, the user's words, the "
-        "folder, the model, tool calls, results (terminal output up to 30,000 characters), compactions, "
-        "error flags, typed errors, denials, exit codes, thinking, hidden thinking, unparsed arguments",
+        "folder, the model, tool calls, parallel calls, results (terminal output up to 30,000 characters), "
+        "compactions, error flags, typed errors, denials, exit codes, thinking, hidden thinking, unparsed "
+        "arguments",
         lacks="token counts, times (not read), branches, subagents",
         tested_on="real sessions",
         shell=_OPENHANDS,
@@ -220,9 +222,9 @@ HARNESSES: tuple[Harness, ...] = (
         reader="openhands_v0",
         files="resolver and benchmark rows (`history`), event lists, `events/0.json` and so on",
         folders=("~/.openhands/sessions",),
-        gives="the system prompt, tool schemas, exact prompts (without workspace context and microagents), "
-        "the user's words, the folder, the model, tool calls (before 0.15 without the model's text), "
-        "results, compactions, error flags, typed errors, exit codes, the version",
+        gives="the system prompt, tool schemas, exact prompts (without workspace context and microagents), the "
+        "user's words, the folder, the model, tool calls (before 0.15 without the model's text), parallel "
+        "calls, results, compactions, error flags, typed errors, exit codes, the version",
         lacks="token counts, times (not read), branches, thinking, subagents",
         tested_on="real sessions",
         shell=_OPENHANDS,
@@ -245,8 +247,8 @@ HARNESSES: tuple[Harness, ...] = (
         reader="mini_swe_agent",
         files="v1 message lists; `mini-swe-agent-1.1` with tool calls, text or the Responses API",
         gives="the system prompt, tool schemas, exact prompts, the user's words, the folder (if it is "
-        "configured), the model (not in v1), token counts, tool calls, results, branches, error flags, "
-        "typed errors, timeouts, exit codes, thinking, summaries of thinking, the version",
+        "configured), the model (not in v1), token counts, tool calls, parallel calls, results, branches, "
+        "error flags, typed errors, timeouts, exit codes, thinking, summaries of thinking, the version",
         lacks="times (not read), compactions, subagents",
         tested_on="real sessions",
         shell=Shell(
@@ -261,9 +263,9 @@ HARNESSES: tuple[Harness, ...] = (
         title="Harbor ATIF",
         reader="atif",
         files="ATIF 1.0 to 1.8, one document or one per line",
-        gives="the system prompt, tool schemas, exact prompts, the user's words, the model (if the file "
-        "names it), token counts, times, tool calls, results, error flags (in `extra`), thinking, "
-        "subagents, the version",
+        gives="the system prompt, tool schemas, exact prompts, the user's words, the model (if the file names "
+        "it), token counts, times, tool calls, parallel calls, results, error flags (in `extra`), "
+        "thinking, subagents, the version",
         lacks="the folder (but in files of composer_hub), compactions, branches, exit codes",
         tested_on="the source",
         shell=UNKNOWN,
@@ -274,9 +276,9 @@ HARNESSES: tuple[Harness, ...] = (
         reader="gemini",
         files="`ConversationRecord` JSON; JSONL since 0.40",
         folders=("~/.gemini/tmp",),
-        gives="the user's words, the folder (in newer versions), the model, token counts, times, tool "
-        "calls, results (up to 50 kB), compactions, branches, error flags, typed errors, cancellations, "
-        "exit codes, subagents, summaries of thinking",
+        gives="the user's words, the folder (in newer versions), the model, token counts, times, tool calls, "
+        "parallel calls, results (up to 50 kB), compactions, branches, error flags, typed errors, "
+        "cancellations, exit codes, subagents, summaries of thinking",
         lacks="the system prompt, tool schemas, exact prompts, thinking",
         tested_on="real sessions",
         shell=Shell(
@@ -295,10 +297,10 @@ HARNESSES: tuple[Harness, ...] = (
             "${XDG_DATA_HOME:-~/.local/share}/opencode/opencode.db",
             "${XDG_DATA_HOME:-~/.local/share}/opencode/storage",
         ),
-        gives="exact prompts (not in streams), the user's words (not in streams), the folder (not in "
-        "streams), the model (not in streams), token counts, times (not in streams), tool calls, results, "
-        "compactions, error flags, typed errors, exit codes, thinking, subagents, the version (not in "
-        "streams)",
+        gives="exact prompts (not in streams), the user's words (not in streams), the folder (not in streams), "
+        "the model (not in streams), token counts, times (not in streams), tool calls, parallel calls, "
+        "results, compactions, error flags, typed errors, exit codes, thinking, subagents, the version "
+        "(not in streams)",
         lacks="the system prompt, tool schemas, branches",
         tested_on="real sessions (exports), the release (database and stream), trimmed sessions (older storage)",
         shell=FRESH,
@@ -309,9 +311,9 @@ HARNESSES: tuple[Harness, ...] = (
         reader="copilot",
         files="`~/.copilot/session-state/*/events.jsonl`; before 1.0.11 `session-state/*.jsonl`",
         folders=("~/.copilot/session-state",),
-        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder, the "
-        "model, tool calls, results, compactions (without what a truncation removed), branches, error "
-        "flags, typed errors, denials, exit codes, thinking (in newer versions), subagents, unparsed "
+        gives="the system prompt (in newer versions), exact prompts, the user's words, the folder, the model, "
+        "tool calls, parallel calls, results, compactions (without what a truncation removed), branches, "
+        "error flags, typed errors, denials, exit codes, thinking (in newer versions), subagents, unparsed "
         "arguments, the version, the start",
         lacks="tool schemas, token counts (but of the output), times (not read)",
         tested_on="real sessions",
@@ -327,9 +329,9 @@ HARNESSES: tuple[Harness, ...] = (
         reader="droid",
         files="`~/.factory/sessions/*/*.jsonl`; the output of `droid exec -o stream-json`",
         folders=("~/.factory/sessions",),
-        gives="exact prompts (not in streams), the user's words, the folder, the model (in streams), tool "
-        "calls, results, error flags, typed errors, cancellations, exit codes, thinking, the version (not "
-        "in streams), the start (in streams)",
+        gives="exact prompts (not in streams), the user's words, the folder, the model (in streams), tool calls, "
+        "parallel calls, results, error flags, typed errors, cancellations, exit codes, thinking, the "
+        "version (not in streams), the start (in streams)",
         lacks="the system prompt, tool schemas, token counts (not read), times (not read), compactions, "
         "branches, subagents",
         tested_on="trimmed sessions",
@@ -352,9 +354,9 @@ HARNESSES: tuple[Harness, ...] = (
             "~/.config/Cursor/User/globalStorage/state.vscdb",
             "~/Library/Application Support/Cursor/User/globalStorage/state.vscdb",
         ),
-        gives="the user's words, the folder (not in transcripts), the model (not in transcripts), tool "
-        "calls, results (in transcripts some), error flags, typed errors, denials, exit codes (not in "
-        "transcripts), thinking, subagents",
+        gives="the user's words, the folder (not in transcripts), the model (not in transcripts), tool calls, "
+        "parallel calls, results (in transcripts some), error flags, typed errors, denials, exit codes "
+        "(not in transcripts), thinking, subagents",
         lacks="the system prompt (but in databases), tool schemas, exact prompts, token counts, times, "
         "compactions, branches",
         tested_on="trimmed sessions (transcripts), the source (databases and stream)",
@@ -371,8 +373,8 @@ HARNESSES: tuple[Harness, ...] = (
         ),
         gives="the system prompt (not of kimi-cli), tool schemas (not of kimi-cli), exact prompts (not of "
         "kimi-cli), the user's words, the folder (not of kimi-cli), the model (not of kimi-cli), token "
-        "counts, tool calls, results, compactions (without what they cut from kept messages), branches, "
-        "error flags, exit codes, thinking, subagents",
+        "counts, tool calls, parallel calls, results, compactions (without what they cut from kept "
+        "messages), branches, error flags, exit codes, thinking, subagents",
         lacks="times (not read)",
         tested_on="trimmed sessions, the source (kimi-cli)",
         shell=Shell(
@@ -390,9 +392,9 @@ HARNESSES: tuple[Harness, ...] = (
             "${HERMES_HOME:-~/.hermes}/state.db",
             "${HERMES_HOME:-~/.hermes}/sessions",
         ),
-        gives="the system prompt, exact prompts (not around a compaction), the user's words, the folder, "
-        "the model, tool calls, results, compactions, branches, error flags, exit codes, thinking, "
-        "subagents",
+        gives="the system prompt, exact prompts (not around a compaction), the user's words, the folder, the "
+        "model, tool calls, parallel calls, results, compactions, branches, error flags, exit codes, "
+        "thinking, subagents",
         lacks="tool schemas, token counts, times (not read)",
         tested_on="real sessions (exports), the release (database)",
         shell=UNKNOWN,
@@ -407,9 +409,9 @@ HARNESSES: tuple[Harness, ...] = (
             "${XDG_DATA_HOME:-~/.local/share}/goose/sessions",
             "~/Library/Application Support/Block/goose/sessions",
         ),
-        gives="exact prompts (not in streams, nor around a compaction), the user's words (not in streams), "
-        "the folder (not in streams), the model (in newer versions), tool calls (but those that did not "
-        "parse), results, compactions, error flags, exit codes, thinking",
+        gives="exact prompts (not in streams, nor around a compaction), the user's words (not in streams), the "
+        "folder (not in streams), the model (in newer versions), tool calls (but those that did not "
+        "parse), parallel calls, results, compactions, error flags, exit codes, thinking",
         lacks="the system prompt, tool schemas, token counts (but of a session), times (not read), branches, subagents",
         tested_on="the source",
         shell=FRESH,
@@ -436,8 +438,8 @@ HARNESSES: tuple[Harness, ...] = (
             "~/Library/Application Support/Code/User/globalStorage/saoudrizwan.claude-dev/tasks",
         ),
         gives="the system prompt (in newer versions), exact prompts, the user's words, the folder (in older "
-        "versions), the model (in newer versions), times, tool calls (in older versions as text), results, "
-        "compactions (without the removed text), error flags, thinking, subagents",
+        "versions), the model (in newer versions), times, tool calls (in older versions as text), parallel "
+        "calls, results, compactions (without the removed text), error flags, thinking, subagents",
         lacks="tool schemas, token counts, branches, exit codes",
         tested_on="the source",
         shell=UNKNOWN,
@@ -470,10 +472,10 @@ HARNESSES: tuple[Harness, ...] = (
         title="Traces and rollouts that composer_hub published",
         reader="published_traces",
         files="tables `traces` as Parquet or on the Hub; the `rollouts/*.jsonl` of a training run",
-        gives="the system prompt (if the session had one), tool schemas, exact prompts, the user's words, "
-        "the folder (if the session had one), the model, tool calls, results, compactions, branches, "
-        "thinking, subagents, the license, error sites, hints, token ids (if redaction did not change the "
-        "text)",
+        gives="the system prompt (if the session had one), tool schemas, exact prompts, the user's words, the "
+        "folder (if the session had one), the model, tool calls, parallel calls, results, compactions, "
+        "branches, thinking, subagents, the license, error sites, hints, token ids (if redaction did not "
+        "change the text)",
         lacks="token counts, times, error flags, exit codes",
         tested_on="the source",
         shell=UNKNOWN,
@@ -495,9 +497,9 @@ HARNESSES: tuple[Harness, ...] = (
         title="Chat rows (SWE-smith, SWE-Gym, nebius, SFT)",
         reader="chat_rows",
         files="rows with `messages`, `trajectory` or `conversations`: JSON, JSONL, Parquet, Hub",
-        gives="the system prompt, tool schemas (in some datasets), exact prompts, the user's words, the "
-        "model (in some datasets), tool calls (in some datasets), results, exit codes (at fixed places), "
-        "unparsed arguments, the verdict, the repository",
+        gives="the system prompt, tool schemas (in some datasets), exact prompts, the user's words, the model "
+        "(in some datasets), tool calls (in some datasets), parallel calls, results, exit codes (at fixed "
+        "places), unparsed arguments, the verdict, the repository",
         lacks="the folder, token counts, times, compactions, branches, error flags, thinking, subagents",
         tested_on="real sessions",
         shell=UNKNOWN,

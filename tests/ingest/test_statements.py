@@ -95,6 +95,7 @@ CHECKS: Mapping[str, Callable[[Sessions], bool]] = {
     "token counts": lambda sessions: any(usage.context and usage.output for one in sessions for usage in one.usages),
     "times": lambda sessions: any(usage.at for one in sessions for usage in one.usages),
     "tool calls": lambda sessions: any(message.tool_calls for message in messages_of(sessions)),
+    "parallel calls": lambda sessions: any(len(message.tool_calls) > 1 for message in messages_of(sessions)),
     "results": lambda sessions: any(step.results for step in steps_of(sessions)),
     "compactions": has_compaction,
     "branches": lambda sessions: any(not step.on_main_branch for step in steps_of(sessions)),
