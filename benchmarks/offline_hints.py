@@ -28,6 +28,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.ablation import numbers
 from benchmarks.ablation.report import interval, sign_flip
 from benchmarks.hint_margin import SYSTEM, as_turns, sites_of, spelled
 from composer_hub.errors.find import find_errors
@@ -387,7 +388,7 @@ def main() -> None:
     runs = commands.add_parser("run", help="train and measure what is not recorded yet")
     runs.add_argument("sites", type=Path)
     runs.add_argument("model", type=Path)
-    runs.add_argument("--seeds", default="1-5", help="First and last seed (1-5).")
+    runs.add_argument("--seeds", default="1-5", help="Seeds, as in 1-5 or 1,3 (1-5).")
     runs.add_argument("--size", choices=SIZES, default="small")
     runs.add_argument("--most", type=int, default=10_000, help="Runs before it ends (all).")
     runs.add_argument("--recorded", type=Path, default=RECORDED)
@@ -397,8 +398,7 @@ def main() -> None:
     if args.command == "sites":
         write_sites(args.sessions, args.out)
     elif args.command == "run":
-        first, _, last = args.seeds.partition("-")
-        seeds = range(int(first), int(last or first) + 1)
+        seeds = numbers(args.seeds)
         run_all(args.sites, args.model, args.size, seeds, args.recorded, args.most)
     else:
         print("\n".join(tables(read(), args.size)))

@@ -18,6 +18,8 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from benchmarks.ablation import numbers
+
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -88,15 +90,6 @@ def give(repo: str, where: str) -> None:
         print(error, file=sys.stderr)
         sys.exit(error.exit_code)
     print(f"{published.repo} {published.tag} at {published.address}")
-
-
-def numbers(text: str) -> list[int]:
-    """Read `0,3,10-12`."""
-    found: list[int] = []
-    for part in text.split(","):
-        first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
 
 
 def jobs_of(text: str) -> Iterator[tuple[str, str, int, dict[str, float]]]:

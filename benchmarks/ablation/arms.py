@@ -72,23 +72,24 @@ class Arm:
 # Only -log p(chosen) of the replay channel is left, so that a pair is a row of supervised fine-tuning.
 SFT = {"beta_replay": 0.2, "replay_strength": 1e-6, "replay_nll_weight": 1.0}
 
-KL = {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_divergence": 0.0}
+HINT = {"alpha_sdpo": 0.5, "teacher": "fixed"}
+KL = HINT | {"hint_divergence": 0.0}
 
 ARMS = {
     arm.name: arm
     for arm in (
         Arm("grpo"),
-        Arm("hint", {"alpha_sdpo": 0.5, "teacher": "fixed"}),
-        Arm("hint_live", {"alpha_sdpo": 0.5, "teacher": "live"}),
-        Arm("control", {"alpha_sdpo": 0.5, "teacher": "fixed"}, control=True),
+        Arm("hint", HINT),
+        Arm("hint_live", HINT | {"teacher": "live"}),
+        Arm("control", HINT, control=True),
         Arm("replay", {"beta_replay": 0.2}),
-        Arm("all", {"alpha_sdpo": 0.5, "teacher": "fixed", "beta_replay": 0.2}),
+        Arm("all", HINT | {"beta_replay": 0.2}),
         # The second round.
         Arm("contrast", {"alpha_sdpo": 2.0, "teacher": "fixed"}, contrast=True),
         Arm("sft_retries", SFT, retries=True),
         Arm("sft_agreed", SFT),
         Arm("grpo_time", extra_steps=1.3),
-        Arm("hint_fork", {"alpha_sdpo": 0.5, "teacher": "fixed", "hint_aim": "fork"}),
+        Arm("hint_fork", HINT | {"hint_aim": "fork"}),
         Arm("sft_hinted", SFT, retries=True, after_hint=True),
         Arm("grpo_told", told=True),
         Arm("replay_failures", {"beta_replay": 0.2}, failures=True),
