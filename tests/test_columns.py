@@ -47,30 +47,41 @@ def vote(
     return Vote(f"{teacher} {order}", *of, answer=answer.to_chat(), cost_usd=cost_usd, attempt=order, **about)
 
 
-# The student runs the tests, searches, and lists the folder: three steps, of which the second is the model's own error
-# and the third fails because of the environment. Two of three teachers would read a.py, as the student does next.
+# The student reads two files in one step, runs the tests, reads a file that does not exist, and is rewound. Then it
+# searches, which is the model's own error, and lists a folder, which fails because of the environment. Two of three
+# teachers would read a.py there, as the student does next. Before that step it took four, of which one is not in the
+# prompt and one failed in it: what counts all steps, calls, successes or failures gets another number.
 VOTED = Trace(
     "voted", "claude_code", "session-1",
     messages=(
         Message("system", "You code in /repo."),
         Message("user", "Fix the total in a.py."),
-        call("Bash", "c0", "Tests first.", command="pytest -q"),
-        result("1 failed", "c0", "Bash"),
-        call("Bash", "c1", command="grep total"),
-        result("x" * 2000, "c1", "Bash"),
-        call("Bash", "c2", "I look around.", command="ls /root"),
-        result("ls: Permission denied", "c2", "Bash"),
-        call("Read", "c3", file_path="/repo/a.py"),
-        result("total = 1", "c3", "Read"),
+        Message("assistant", "", (ToolCall("Read", {"file_path": "/repo/b.py"}, "c0"),
+                                  ToolCall("Read", {"file_path": "/repo/c.py"}, "c1"))),
+        result("one = 1", "c0", "Read"),
+        result("six = 6", "c1", "Read"),
+        call("Bash", "c2", "Tests first.", command="pytest -q"),
+        result("1 failed", "c2", "Bash"),
+        call("Read", "c3", file_path="/repo/d.py"),
+        result("File does not exist.", "c3", "Read"),
+        call("Bash", "c4", command="grep total"),
+        result("x" * 2000, "c4", "Bash"),
+        call("Bash", "c5", "I look around.", command="ls /root"),
+        result("ls: Permission denied", "c5", "Bash"),
+        call("Read", "c6", file_path="/repo/a.py"),
+        result("total = 1", "c6", "Read"),
     ),
     steps=(
-        Step("v0", 0, 2, ((0, 2),), (3,), model="qwen3", family="qwen"),
-        Step("v1", 1, 4, ((0, 4),), (5,), model="qwen3", family="qwen", error_sites=(
-            ErrorSite("usage_error", "model", "text", 0.5, "r1", "Bash", "c1", "grep"),)),
-        Step("v2", 2, 6, ((0, 6),), (7,), model="qwen3-next", family="qwen", reasoning_status="summary",
+        Step("v0", 0, 2, ((0, 2),), (3, 4), model="qwen3", family="qwen"),
+        Step("v1", 1, 5, ((0, 5),), (6,), model="qwen3", family="qwen"),
+        Step("v2", 2, 7, ((0, 7),), (8,), model="qwen3", family="qwen", on_main_branch=False, error_sites=(
+            ErrorSite("path_not_found", "model", "text", 0.5, "r0", "Read", "c3", "not exist"),)),
+        Step("v3", 3, 9, ((0, 7),), (10,), model="qwen3", family="qwen", error_sites=(
+            ErrorSite("usage_error", "model", "text", 0.5, "r1", "Bash", "c4", "grep"),)),
+        Step("v4", 4, 11, ((0, 7), (9, 11)), (12,), model="qwen3-next", family="qwen", reasoning_status="summary",
              prefix_exact=False, prefix_reason="compacted", on_main_branch=False, error_sites=(
-            ErrorSite("permission_denied", "env", "text", 0.5, "r2", "Bash", "c2", "denied"),)),
-        Step("v3", 3, 8, ((0, 4), (6, 8)), (9,), model="qwen3", family="qwen"),
+            ErrorSite("permission_denied", "env", "text", 0.5, "r2", "Bash", "c5", "denied"),)),
+        Step("v5", 5, 13, ((0, 7), (9, 13)), (14,), model="qwen3", family="qwen"),
     ),
     tools=({"name": "Bash"}, {"name": "Read"}), cwd="/repo", repository="org/voted", model="qwen3", family="qwen",
     resolved=True, license="mit",
@@ -110,20 +121,20 @@ EDIT = call("Edit", "x", file_path="/repo/b.py", old_string="one = 1", new_strin
 
 
 TRACES = [VOTED, REPAIRED, LISTED]
-CUT = "x" * 250 + "\n[… 1,500 characters are left out here …]\n" + "x" * 250  # what a window of 480 tokens has room for
+CUT = "x" * 250 + "\n[… 1,500 characters are left out here …]\n" + "x" * 250  # what a window of 550 tokens has room for
 
 
 def voted_pair() -> Pair:
     verdict = Message("assistant", '{"same": "no", "why": "Another file."}')
     votes = [
-        vote(VOTED, 2, "ann", "anthropic", 1.0, READ),
-        vote(VOTED, 2, "bob", "openai", 0.5, READ),
-        vote(VOTED, 2, "cleo", "mistral", 0.25, call("Bash", "x", command="git log")),
-        vote(VOTED, 2, "dan", "qwen", 2.0, READ),
-        vote(VOTED, 2, "judge", "", 0.125, verdict, 0, status=JUDGED, normal_form=subject_of(READ)),
-        vote(VOTED, 2, "judge", "", 0.125, verdict, 1, status=JUDGED, normal_form=subject_of(READ)),
+        vote(VOTED, 4, "ann", "anthropic", 1.0, READ),
+        vote(VOTED, 4, "bob", "openai", 0.5, READ),
+        vote(VOTED, 4, "cleo", "mistral", 0.25, call("Bash", "x", command="git log")),
+        vote(VOTED, 4, "dan", "qwen", 2.0, READ),
+        vote(VOTED, 4, "judge", "", 0.125, verdict, 0, status=JUDGED, normal_form=subject_of(READ)),
+        vote(VOTED, 4, "judge", "", 0.125, verdict, 1, status=JUDGED, normal_form=subject_of(READ)),
     ]
-    ((pair,), _) = build_pairs(VOTED, votes, policy=Policy(min_agree=2), options=PairOptions(max_tokens=480))
+    ((pair,), _) = build_pairs(VOTED, votes, policy=Policy(min_agree=2), options=PairOptions(max_tokens=550))
     return pair
 
 
@@ -146,23 +157,32 @@ def acted(tool: str, call_id: str = "71ac07df2", text: str = "", **arguments: An
     return {"role": "assistant", "content": text, "tool_calls": calls}
 
 
+READS = [
+    *acted("Read", "c0", file_path="/repo/b.py")["tool_calls"],
+    *acted("Read", "c1", file_path="/repo/c.py")["tool_calls"],
+]
 PAIRS = [
     {
-        "pair_id": "ac6da50644c1cb9e93831fef", "trace_id": "voted", "step_id": "v2", "index": 2, "num_steps": 4,
+        "pair_id": "372d9ad040ea230fdcd1e80b", "trace_id": "voted", "step_id": "v4", "index": 4, "num_steps": 6,
         "prompt": [
             {"role": "system", "content": "You code in /repo."},
-            {"role": "user", "content": "Fix the total in a.py.\n\n[Earlier messages are left out here.]"},
-            acted("Bash", "c1", command="grep total"),
-            {"role": "tool", "content": CUT, "tool_call_id": "c1", "name": "Bash"},
+            {"role": "user", "content": "Fix the total in a.py."},
+            {"role": "assistant", "content": "", "tool_calls": READS},
+            {"role": "tool", "content": "one = 1", "tool_call_id": "c0", "name": "Read"},
+            {"role": "tool", "content": "six = 6\n\n[Earlier messages are left out here.]", "tool_call_id": "c1",
+             "name": "Read"},
+            acted("Bash", "c4", command="grep total"),
+            {"role": "tool", "content": CUT, "tool_call_id": "c4", "name": "Bash"},
         ],
         "chosen": [acted("Read", file_path="/repo/a.py")],
         "rejected": [acted("Bash", command="ls /root")],
-        "tools": [schema("Bash", ("command",), command="string"), schema("Read", file_path="string")],
+        "tools": [schema("Bash", ("command",), command="string"),
+                  schema("Read", ("file_path",), file_path="string")],
         "level": "L2", "num_agree": 2, "num_votes": 3, "teachers": ["ann", "bob"], "excluded_teachers": ["dan"],
         "families": ["anthropic", "openai"], "chosen_teacher": "bob", "source_model": "qwen3-next",
         "source_family": "qwen", "error_kind": "permission_denied", "after_error": True, "resolved": True,
         "chosen_text": "I read it.", "rejected_text": "I look around.", "cost_usd": 4.0, "license": "mit",
-        "repository": "org/voted", "num_left_out": 2, "num_tokens": 476, "num_shortened": 1, "supported": True,
+        "repository": "org/voted", "num_left_out": 2, "num_tokens": 540, "num_shortened": 1, "supported": True,
         "student_did_later": True, "bookkeeping": False, "judged": True, "judge_answer": "no",
         "judge_reason": "Another file.", "kind": "teachers", "split": "train", "family_mask": 513,
         "chosen_tool": "Read", "rejected_tool": "Bash", "chosen_preview": "/repo/a.py", "rejected_preview": "ls /root",
@@ -199,13 +219,13 @@ PAIRS = [
 ]  # fmt: skip
 STEPS = [
     {
-        "step_id": "v2", "trace_id": "voted", "index": 2,
+        "step_id": "v4", "trace_id": "voted", "index": 4,
         "student_action": 'I look around.\n{"name": "Bash", "arguments": {"command": "ls /root"}}',
-        "tool_calls": acted("Bash", "c2", command="ls /root")["tool_calls"], "results": ["ls: Permission denied"],
+        "tool_calls": acted("Bash", "c5", command="ls /root")["tool_calls"], "results": ["ls: Permission denied"],
         "model": "qwen3-next", "family": "qwen", "reasoning_status": "summary", "prefix_exact": False,
-        "prefix_reason": "compacted", "on_main_branch": False, "num_prompt_messages": 6, "num_prompt_chars": 2115,
+        "prefix_reason": "compacted", "on_main_branch": False, "num_prompt_messages": 9, "num_prompt_chars": 2189,
         "error_sites": [{"kind": "permission_denied", "blame": "env", "source": "text", "confidence": 0.5,
-                         "rule": "r2", "tool": "Bash", "call_id": "c2", "message": "denied"}],
+                         "rule": "r2", "tool": "Bash", "call_id": "c5", "message": "denied"}],
         "hints": [], "source": "claude_code", "license": "mit",
     },
     {
@@ -224,9 +244,10 @@ STEPS = [
 ]  # fmt: skip
 SESSIONS = [
     {
-        "task": "Fix the total in a.py.", "num_steps": 4, "num_errors": 1, "num_hints": 0,
+        "task": "Fix the total in a.py.", "num_steps": 6, "num_errors": 2, "num_hints": 0,
         "turns": '[[0,"Fix the total in a.py."]]',
-        "marks": '[[1,[["usage_error","model"]],[]],[2,[["permission_denied","env"]],[]]]',
+        "marks": '[[2,[["path_not_found","model"]],[]],'
+                 '[3,[["usage_error","model"]],[]],[4,[["permission_denied","env"]],[]]]',
     },
     {
         "task": "Show /repo/a.py.", "num_steps": 2, "num_errors": 1, "num_hints": 1,
@@ -252,7 +273,7 @@ def published_pairs() -> list[Row]:
 
 
 def published_steps() -> list[Row]:
-    return [to_row(row) for trace in TRACES for row in step_rows(trace) if row.step_id in ("v2", "r0")]
+    return [to_row(row) for trace in TRACES for row in step_rows(trace) if row.step_id in ("v4", "r0")]
 
 
 def published_sessions() -> list[Row]:
