@@ -15,7 +15,8 @@ from functools import cached_property
 from composer_hub.actions.calls import call_in_text, command_of, cwd_of, path_of, paths_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.script_results import CallResult, ScriptOutput, output_of, results_of
-from composer_hub.actions.scripts import PlainScript, script_of
+from composer_hub.actions.script_values import PlainScript
+from composer_hub.actions.scripts import script_of
 from composer_hub.actions.tools import family_of_tool, is_script
 from composer_hub.harnesses import running_id
 from composer_hub.records import ErrorSite, Step, ToolCall, Trace

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from composer_hub.actions.scripts import UNKNOWN, Json, PlainScript, Print, ResultField
+from composer_hub.actions.script_values import UNKNOWN, Json, PlainScript, Print, ResultField
 
 MAX_HOLES = 24
 MAX_UNCERTAIN = 4  # texts that may be missing: each doubles the ways to read the others

@@ -12,65 +12,48 @@ in this order, with arguments that the script writes out. Nothing is claimed abo
 from __future__ import annotations
 
 import functools
-import json
-import re
 from collections import ChainMap
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from composer_hub.actions.javascript import (
+    assigned_in,
+    names_in,
+    parsed,
+    part_of,
+    text_of,
+    types_in,
+    unescaped,
+    unquoted,
+)
+from composer_hub.actions.script_values import (
+    MAX_ITEMS,
+    MAX_SCRIPT_CHARS,
+    UNKNOWN,
+    Joined,
+    Json,
+    NotPlain,
+    PlainScript,
+    Print,
+    ResultField,
+    are_all,
+    flat,
+    is_plain,
+    is_scalar,
+    joined,
+    pieces_of,
+    sum_of,
+)
 from composer_hub.actions.tools import PATIENCE, is_script
 from composer_hub.records import ToolCall
 
 if TYPE_CHECKING:
-    from tree_sitter import Node, Parser
+    from tree_sitter import Node
 
-MAX_SCRIPT_CHARS = 1 << 18
 MAX_CALLS = 100  # of a loop that is written out
 MAX_DEPTH = 60
 MAX_WORK = 20_000  # expressions and values that are read, so that loops in loops end
-MAX_ITEMS = 1000  # of a list, or pieces of a text
-
-
-@dataclass(frozen=True, slots=True)
-class ResultField:
-    """A part of the result of a call, by its place among the calls; all of it without a name."""
-
-    call: int
-    name: str = ""
-
-
-class _Unknown:
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-
-UNKNOWN = _Unknown()
-"""A value that only a run of the script would show."""
-
-
-@dataclass(frozen=True, slots=True)
-class Json:
-    """The JSON text of a value that holds `ResultField`s."""
-
-    value: Any
-    is_indented: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Print:
-    """One text that the script prints: literal text, `ResultField`, `Json` and UNKNOWN, in order."""
-
-    pieces: tuple[Any, ...]
-    is_certain: bool = True
-
-
-@dataclass(frozen=True, slots=True)
-class PlainScript:
-    """A plain script: the name and arguments of each call, and the texts it prints."""
-
-    calls: tuple[tuple[str, Any], ...]
-    prints: tuple[Print, ...]
 
 
 def calls_in(call: ToolCall) -> tuple[ToolCall, ...]:
@@ -89,72 +72,15 @@ def script_of(text: str) -> PlainScript | None:
 
 @functools.lru_cache(maxsize=256)  # the readers of errors, forms and pairs ask about the same call
 def _script_of(text: str) -> PlainScript | None:
-    return usual_script(text) or interpreted_script(text)
-
-
-_STRING = r'"(?:[^"\\\n\ud800-\udfff]|\\.)*"'
-_USUAL = re.compile(
-    # const r = await tools.exec_command({cmd: "make", "yield_time_ms": 1000}); text(r.output);
-    r"\s*const (?!tools\b|text\b)(?P<name>[a-z]\w*) = await tools\.(?P<tool>(?!apply_patch\b)[a-z]\w*)\(\{"
-    rf"(?P<pairs>(?:[^{{}}\"'`/]|{_STRING})*)\}}\);?\s*"
-    r"text\((?:(?P=name)\.(?P<part>\w+)|JSON\.stringify\((?P=name)\)|(?P=name))\);?\s*",
-)
-_USUAL_PATCH = re.compile(
-    # const patch = "*** Begin Patch…"; text(await tools.apply_patch(patch));
-    rf"\s*const (?P<name>[a-z]\w*) = (?P<patch>{_STRING});\s*"
-    r"(?:text\(await tools\.apply_patch\((?P=name)\)\)"
-    r"|const (?P<result>(?!(?P=name)\b)[a-z]\w*) = await tools\.apply_patch\((?P=name)\);\s*text\((?P=result)\));?\s*"
-)
-_PAIR = re.compile(rf'\s*(?:"(\w+)"|([a-zA-Z_]\w*))\s*:\s*(?:({_STRING})|(\d{{1,15}})|(true|false))\s*(?:,\s*|\Z)')
-
-
-def usual_script(text: str) -> PlainScript | None:
-    """Return a script of the most common form, which half of all have, as `interpreted_script` would."""
-    if met := _USUAL_PATCH.fullmatch(text):
-        call = "apply_patch", {"input": _without_escapes(met["patch"][1:-1])}
-        return PlainScript((call,), (Print((ResultField(0),)),))
-    met = _USUAL.fullmatch(text)
-    if met is None:
-        return None
-    arguments: dict[str, Any] = {}
-    pairs, at = met["pairs"], 0
-    while at < len(pairs):
-        pair = _PAIR.match(pairs, at)
-        if pair is None:
-            return None
-        quoted, plain, string, number, truth = pair.groups()
-        value = _without_escapes(string[1:-1]) if string else int(number) if number else truth == "true"
-        arguments[quoted or plain] = value
-        at = pair.end()
-    shown = ResultField(0, met["part"]) if met["part"] else Json(ResultField(0))
-    return PlainScript(((met["tool"], arguments),), (Print((shown,)),))
-
-
-def interpreted_script(text: str) -> PlainScript | None:
-    """Return the calls and prints of a script, read from its syntax tree."""
-    # A lone surrogate has no UTF-8 form.
-    root = _parser().parse(text.encode("utf-8", "replace")).root_node
+    root = parsed(text)
     if root.has_error:
         return None
     reader = _Interpreter()
     try:
         reader.run(root.named_children, ChainMap())
-    except (_NotPlain, RecursionError):
+    except (NotPlain, RecursionError):
         return None
     return PlainScript(tuple(reader.calls), tuple(reader.prints))
-
-
-@functools.cache
-def _parser() -> Parser:
-    # Most commands read no script, and the import takes 15 ms.
-    import tree_sitter_javascript
-    from tree_sitter import Language, Parser
-
-    return Parser(Language(tree_sitter_javascript.language()))
-
-
-class _NotPlain(Exception):
-    """The script calls a tool in a way that only a run would show."""
 
 
 @dataclass(frozen=True)
@@ -196,7 +122,7 @@ class _Interpreter:
     def run(self, statements: Sequence[Node], scope: _Scope) -> None:
         for node in statements:
             if node.type in ("function_declaration", "generator_function_declaration"):
-                scope[_text(_part(node, "name"))] = _function(node, scope)
+                scope[text_of(part_of(node, "name"))] = _function(node, scope)
         for node in statements:
             self.statement(node, scope)
 
@@ -213,23 +139,23 @@ class _Interpreter:
         for part in node.named_children:
             if part.type == "variable_declarator":
                 value = part.child_by_field_name("value")
-                self.bind(_part(part, "name"), self.value(value, scope) if value else None, scope)
+                self.bind(part_of(part, "name"), self.value(value, scope) if value else None, scope)
 
     def bind(self, target: Node, value: Any, scope: _Scope) -> None:
         """Give names to a value or its parts."""
         if target.type in ("identifier", "shorthand_property_identifier_pattern"):
-            scope[_text(target)] = value
+            scope[text_of(target)] = value
         elif target.type == "array_pattern":
             for place, part in enumerate(target.named_children):
                 self.bind(part, value[place] if isinstance(value, list) and place < len(value) else UNKNOWN, scope)
         elif target.type == "object_pattern":
             for part in target.named_children:
                 if part.type == "pair_pattern":
-                    self.bind(_part(part, "value"), _member(value, _text(_part(part, "key"))), scope)
+                    self.bind(part_of(part, "value"), _member(value, text_of(part_of(part, "key"))), scope)
                 elif part.type == "shorthand_property_identifier_pattern":
-                    scope[_text(part)] = _member(value, _text(part))
+                    scope[text_of(part)] = _member(value, text_of(part))
                 elif part.type == "rest_pattern" and isinstance(value, ResultField):
-                    scope[_text(part.named_children[0])] = value  # prints as the rest of the result
+                    scope[text_of(part.named_children[0])] = value  # prints as the rest of the result
                 else:
                     self.forget(part, scope)
         else:
@@ -237,15 +163,15 @@ class _Interpreter:
 
     def forget(self, node: Node, scope: _Scope) -> None:
         """Make every name below a node unknown, and see to it that it calls no tool."""
-        for name in _names(node):
+        for name in names_in(node):
             scope[name] = UNKNOWN
         self.opaque(node)
 
     def opaque(self, node: Node) -> None:
         """Pass over code that is not understood: it may print, but not call a tool."""
-        names = set(_names(node))
+        names = set(names_in(node))
         if "tools" in names or names & _UNSAFE:
-            raise _NotPlain
+            raise NotPlain
         if "text" in names:
             self.prints.append(Print((UNKNOWN,), is_certain=False))
 
@@ -257,9 +183,9 @@ class _Interpreter:
         self.doubt -= 1
 
     def choice(self, node: Node, scope: _Scope) -> None:
-        condition = self.value(_part(node, "condition"), scope)
+        condition = self.value(part_of(node, "condition"), scope)
         then, other = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
-        if _is_scalar(condition):
+        if is_scalar(condition):
             if taken := then if condition else other:
                 self.statement(taken, scope)
         else:
@@ -271,21 +197,21 @@ class _Interpreter:
     def loop(self, node: Node, scope: _Scope) -> None:
         inner = scope.new_child()
         if node.type == "for_in_statement" and any(child.type == "of" for child in node.children):
-            values = self.value(_part(node, "right"), scope)
+            values = self.value(part_of(node, "right"), scope)
             if isinstance(values, list):
                 for value in values[: MAX_CALLS + 1]:
-                    self.bind(_part(node, "left"), value, inner)
-                    self.in_loop(_part(node, "body"), inner)
+                    self.bind(part_of(node, "left"), value, inner)
+                    self.in_loop(part_of(node, "body"), inner)
                 return
-        for name in _assigned(node):
+        for name in assigned_in(node):
             _forget(inner, name)
         try:
-            self.in_doubt((_part(node, "body"), inner))
+            self.in_doubt((part_of(node, "body"), inner))
         except _Return:
             self.doubt += 1
 
     def in_loop(self, body: Node, scope: _Scope) -> None:
-        if any(one in ("break_statement", "continue_statement") for one in _types(body)):
+        if any(one in ("break_statement", "continue_statement") for one in types_in(body)):
             self.in_doubt((body, scope))
         else:
             self.statement(body, scope)
@@ -293,18 +219,18 @@ class _Interpreter:
     def stringified(self, arguments: Sequence[Any]) -> Any:
         value = self.copied(arguments[0]) if arguments else UNKNOWN
         if isinstance(value, (ResultField, dict, list)) and not any(isinstance(one, _Function) for one in arguments):
-            return _Joined((Json(value, is_indented=len(arguments) > 2),))
+            return Joined((Json(value, is_indented=len(arguments) > 2),))
         return UNKNOWN
 
     def attempt(self, node: Node, scope: _Scope) -> None:
-        self.block(_part(node, "body"), scope)
+        self.block(part_of(node, "body"), scope)
         if handler := node.child_by_field_name("handler"):
             inner = scope.new_child()
             if name := handler.child_by_field_name("parameter"):
                 self.forget(name, inner)
-            self.in_doubt((_part(handler, "body"), inner))
+            self.in_doubt((part_of(handler, "body"), inner))
         if final := node.child_by_field_name("finalizer"):
-            self.statement(_part(final, "body"), scope)
+            self.statement(part_of(final, "body"), scope)
 
     def leave(self, node: Node, scope: _Scope) -> None:
         value = self.value(node.named_children[0], scope) if node.named_children else None
@@ -319,7 +245,7 @@ class _Interpreter:
     def value(self, node: Node, scope: _Scope) -> Any:
         self.work += 1
         if self.work > MAX_WORK or self.depth > MAX_DEPTH:
-            raise _NotPlain
+            raise NotPlain
         if reader := _EXPRESSIONS.get(node.type):
             self.depth += 1
             found = reader(self, node, scope)
@@ -331,20 +257,20 @@ class _Interpreter:
         return UNKNOWN
 
     def name(self, node: Node, scope: _Scope) -> Any:
-        name = _text(node)
+        name = text_of(node)
         if name in _UNSAFE:
-            raise _NotPlain
+            raise NotPlain
         return scope.get(name, _TOOLS if name == "tools" else UNKNOWN)
 
     def first(self, node: Node, scope: _Scope) -> Any:
         return self.value(node.named_children[0], scope) if node.named_children else UNKNOWN
 
     def template(self, node: Node, scope: _Scope) -> Any:
-        return self.filled(node, scope, _unescaped)
+        return self.filled(node, scope, unescaped)
 
     def filled(self, node: Node, scope: _Scope, plain: Callable[[Node], str]) -> Any:
         parts = node.named_children
-        return _joined([self.first(one, scope) if one.type == "template_substitution" else plain(one) for one in parts])
+        return joined([self.first(one, scope) if one.type == "template_substitution" else plain(one) for one in parts])
 
     def list(self, node: Node, scope: _Scope) -> Any:
         values: list[Any] = []
@@ -357,14 +283,14 @@ class _Interpreter:
             elif part.type != "comment":
                 values.append(self.value(part, scope))
             if len(values) > MAX_ITEMS:
-                raise _NotPlain
+                raise NotPlain
         return values
 
     def copied(self, value: Any) -> Any:
         """Return a value as it is now: the script may change its lists and objects later."""
         self.work += 1
         if self.work > MAX_WORK:
-            raise _NotPlain
+            raise NotPlain
         if isinstance(value, list):
             return [self.copied(one) for one in value]
         return {name: self.copied(one) for name, one in value.items()} if isinstance(value, dict) else value
@@ -374,12 +300,12 @@ class _Interpreter:
         is_known = True
         for part in node.named_children:
             if part.type == "pair":
-                key = _part(part, "key")
-                name = _unquoted(key) if key.type == "string" else _text(key)
+                key = part_of(part, "key")
+                name = unquoted(key) if key.type == "string" else text_of(key)
                 is_known = is_known and key.type in ("string", "property_identifier", "number")
-                values[name] = self.value(_part(part, "value"), scope)
+                values[name] = self.value(part_of(part, "value"), scope)
             elif part.type == "shorthand_property_identifier":
-                values[_text(part)] = self.name(part, scope)
+                values[text_of(part)] = self.name(part, scope)
             elif part.type == "spread_element" and isinstance(more := self.first(part, scope), dict):
                 values |= more
             elif part.type != "comment":
@@ -388,26 +314,26 @@ class _Interpreter:
         return values if is_known else UNKNOWN
 
     def member(self, node: Node, scope: _Scope) -> Any:
-        owner, name = self.value(_part(node, "object"), scope), _text(_part(node, "property"))
-        if name in _METHODS and isinstance(owner, (list, str, _Joined)):
+        owner, name = self.value(part_of(node, "object"), scope), text_of(part_of(node, "property"))
+        if name in _METHODS and isinstance(owner, (list, str, Joined)):
             return _Method(owner, name)
         return _member(owner, name)
 
     def item(self, node: Node, scope: _Scope) -> Any:
-        owner, key = self.value(_part(node, "object"), scope), self.value(_part(node, "index"), scope)
+        owner, key = self.value(part_of(node, "object"), scope), self.value(part_of(node, "index"), scope)
         if owner is _TOOLS:
             if isinstance(key, str):
                 return _Method(owner, key)
-            raise _NotPlain
+            raise NotPlain
         if isinstance(owner, list):
             return owner[int(key)] if isinstance(key, (int, float)) and 0 <= key < len(owner) else UNKNOWN
         return _member(owner, key) if isinstance(key, str) else UNKNOWN
 
     def call(self, node: Node, scope: _Scope) -> Any:
-        callee, given = _part(node, "function"), _part(node, "arguments")
-        name = _text(callee) if callee.type in ("identifier", "member_expression") else ""
+        callee, given = part_of(node, "function"), part_of(node, "arguments")
+        name = text_of(callee) if callee.type in ("identifier", "member_expression") else ""
         if name == "String.raw" and given.type == "template_string":
-            return self.filled(given, scope, _text)
+            return self.filled(given, scope, text_of)
         arguments = self.list(given, scope) if given.type == "arguments" else UNKNOWN
         if not isinstance(arguments, list):
             self.opaque(callee)
@@ -432,7 +358,7 @@ class _Interpreter:
         """Pass over a call of an unknown function, which may call what it is given."""
         for one in arguments:
             if one is _TOOLS or (isinstance(one, _Method) and one.owner is _TOOLS):
-                raise _NotPlain
+                raise NotPlain
             if isinstance(one, _Function):
                 self.doubt += 1
                 self.apply(one, [])
@@ -443,16 +369,16 @@ class _Interpreter:
         if name == "text":
             value = self.copied(arguments[0]) if arguments else ""
             if isinstance(value, ResultField) and not value.name and self.calls[value.call][0] != "apply_patch":
-                value = _Joined((Json(value),))  # an object is printed as JSON
-            self.prints.append(Print(_pieces(value), is_certain=not self.doubt))
+                value = Joined((Json(value),))  # an object is printed as JSON
+            self.prints.append(Print(pieces_of(value), is_certain=not self.doubt))
         elif name in ("image", "generatedImage"):
             self.prints.append(Print((UNKNOWN,), is_certain=False))
         elif name == "String" and arguments:
-            return _joined(arguments[:1])
+            return joined(arguments[:1])
         elif name == "exit":
             raise _Return
         elif name in _UNSAFE:
-            raise _NotPlain
+            raise NotPlain
         return self.handed_over(arguments)
 
     def method(self, method: _Method, arguments: Sequence[Any]) -> Any:
@@ -470,15 +396,15 @@ class _Interpreter:
         function = arguments[0] if arguments and isinstance(arguments[0], _Function) else None
         if name in ("map", "forEach", "flatMap") and function:
             values = [self.apply(function, [one, place]) for place, one in enumerate(owner[: MAX_CALLS + 1])]
-            return _flat(values) if name == "flatMap" and _are_all(values, list) else values
-        if name == "join" and _are_all(arguments, str):
+            return flat(values) if name == "flatMap" and are_all(values, list) else values
+        if name == "join" and are_all(arguments, str):
             between = arguments[0] if arguments else ","
-            return _joined([part for one in owner for part in (between, one)][1:])
+            return joined([part for one in owner for part in (between, one)][1:])
         if name == "push":
             owner.extend([UNKNOWN] if self.doubt else arguments)
             return UNKNOWN
-        if name == "concat" and _are_all(arguments, list):
-            return _flat((owner, *arguments))
+        if name == "concat" and are_all(arguments, list):
+            return flat((owner, *arguments))
         if name == "entries":
             return [[place, one] for place, one in enumerate(owner)]
         return self.handed_over(arguments)
@@ -501,25 +427,25 @@ class _Interpreter:
         if name == "write_stdin" and isinstance(session, ResultField) and session.name == "session_id":
             return ResultField(session.call)  # the script waits for its own command
         if isinstance(given, dict):  # how long a call may take is often computed
-            given = {key: value for key, value in given.items() if key not in PATIENCE or _is_plain(value)}
-        if self.doubt or not _is_plain(given) or len(arguments) > 1 or len(self.calls) >= MAX_CALLS:
-            raise _NotPlain
+            given = {key: value for key, value in given.items() if key not in PATIENCE or is_plain(value)}
+        if self.doubt or not is_plain(given) or len(arguments) > 1 or len(self.calls) >= MAX_CALLS:
+            raise NotPlain
         self.calls.append((name, {"input": given} if name == "apply_patch" and isinstance(given, str) else given))
         return ResultField(len(self.calls) - 1)
 
     def assignment(self, node: Node, scope: _Scope) -> Any:
-        value = self.value(_part(node, "right"), scope)
-        left = _part(node, "left")
+        value = self.value(part_of(node, "right"), scope)
+        left = part_of(node, "left")
         if left.type in ("member_expression", "subscript_expression"):
             self.put(left, value, scope)
             return value
         if left.type != "identifier":
             self.bind(left, value, scope)
             return value
-        name = _text(left)
+        name = text_of(left)
         if node.type == "augmented_assignment_expression":
-            is_sum = _text(_part(node, "operator")) == "+="
-            value = _sum(scope.get(name, UNKNOWN), value) if is_sum else UNKNOWN
+            is_sum = text_of(part_of(node, "operator")) == "+="
+            value = sum_of(scope.get(name, UNKNOWN), value) if is_sum else UNKNOWN
         before = scope.get(name, UNKNOWN)
         is_same = isinstance(value, ResultField) and value == before
         _assign(scope, name, UNKNOWN if self.doubt and not is_same else value)
@@ -527,9 +453,9 @@ class _Interpreter:
 
     def put(self, place: Node, value: Any, scope: _Scope) -> None:
         """Set a key of an object that the script builds."""
-        owner = self.value(_part(place, "object"), scope)
+        owner = self.value(part_of(place, "object"), scope)
         key = place.child_by_field_name("index")
-        name = self.value(key, scope) if key else _text(_part(place, "property"))
+        name = self.value(key, scope) if key else text_of(part_of(place, "property"))
         is_certain = isinstance(name, str) and not self.doubt
         if isinstance(owner, dict):
             owner[name if is_certain else "?"] = value if is_certain else UNKNOWN
@@ -537,39 +463,39 @@ class _Interpreter:
             owner.append(UNKNOWN)
 
     def binary(self, node: Node, scope: _Scope) -> Any:
-        operator, left = _text(_part(node, "operator")), self.value(_part(node, "left"), scope)
+        operator, left = text_of(part_of(node, "operator")), self.value(part_of(node, "left"), scope)
         if operator in ("&&", "||", "??"):
-            self.doubt += not _is_scalar(left)
-            right = self.value(_part(node, "right"), scope)
-            self.doubt -= not _is_scalar(left)
-            if _is_scalar(left):
+            self.doubt += not is_scalar(left)
+            right = self.value(part_of(node, "right"), scope)
+            self.doubt -= not is_scalar(left)
+            if is_scalar(left):
                 keeps = left is not None if operator == "??" else bool(left) == (operator == "||")
                 return left if keeps else right
             return left if operator != "&&" and isinstance(left, ResultField) else UNKNOWN
-        right = self.value(_part(node, "right"), scope)
-        if operator in _EQUALITIES and _is_scalar(left) and _is_scalar(right):
+        right = self.value(part_of(node, "right"), scope)
+        if operator in _EQUALITIES and is_scalar(left) and is_scalar(right):
             return (left == right) == operator.startswith("=")
-        return _sum(left, right) if operator == "+" else UNKNOWN
+        return sum_of(left, right) if operator == "+" else UNKNOWN
 
     def ternary(self, node: Node, scope: _Scope) -> Any:
-        condition = self.value(_part(node, "condition"), scope)
-        if _is_scalar(condition):
-            return self.value(_part(node, "consequence" if condition else "alternative"), scope)
+        condition = self.value(part_of(node, "condition"), scope)
+        if is_scalar(condition):
+            return self.value(part_of(node, "consequence" if condition else "alternative"), scope)
         self.doubt += 1
-        self.value(_part(node, "consequence"), scope)
-        self.value(_part(node, "alternative"), scope)
+        self.value(part_of(node, "consequence"), scope)
+        self.value(part_of(node, "alternative"), scope)
         self.doubt -= 1
         return UNKNOWN
 
     def number(self, node: Node, scope: _Scope) -> Any:
         try:
-            value = float(_text(node).replace("_", ""))
+            value = float(text_of(node).replace("_", ""))
         except ValueError:
             return UNKNOWN
         return int(value) if value.is_integer() else value
 
     def string(self, node: Node, scope: _Scope) -> Any:
-        return _unquoted(node)
+        return unquoted(node)
 
     def function(self, node: Node, scope: _Scope) -> Any:
         return _function(node, scope)
@@ -591,36 +517,6 @@ def _forget(scope: _Scope, name: str) -> None:
         _assign(scope, name, UNKNOWN)
 
 
-@dataclass(frozen=True, slots=True)
-class _Joined:
-    """A text of which parts are known."""
-
-    pieces: tuple[Any, ...]
-
-
-def _is_scalar(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float, bool))
-
-
-def _is_plain(value: Any) -> bool:
-    """Return whether the script writes out the whole value."""
-    if isinstance(value, (list, dict)):
-        return all(map(_is_plain, value.values() if isinstance(value, dict) else value))
-    return _is_scalar(value)
-
-
-def _are_all(values: Sequence[Any], kind: type) -> bool:
-    """Return whether all values are of a type."""
-    return all(isinstance(one, kind) for one in values)
-
-
-def _flat(lists: Iterable[list[Any]]) -> list[Any]:
-    values = [inner for one in lists for inner in one]
-    if len(values) > MAX_ITEMS:
-        raise _NotPlain
-    return values
-
-
 def _member(owner: Any, name: str) -> Any:
     if owner is _TOOLS:
         return _Method(owner, name)
@@ -631,116 +527,10 @@ def _member(owner: Any, name: str) -> Any:
     return len(owner) if name == "length" and isinstance(owner, (list, str)) else UNKNOWN
 
 
-def _pieces(value: Any) -> tuple[Any, ...]:
-    """Return the output of `text(value)`."""
-    if isinstance(value, str):
-        return (value,)
-    if isinstance(value, _Joined):
-        return value.pieces
-    if isinstance(value, ResultField):
-        return (value,)
-    return (Json(value),) if isinstance(value, (dict, list)) else (UNKNOWN,)
-
-
-def _joined(parts: Sequence[Any]) -> Any:
-    pieces: list[Any] = []
-    for part in parts:
-        if isinstance(part, bool) or part is None:
-            part = {True: "true", False: "false", None: "undefined"}[part]
-        if isinstance(part, (dict, list)) or (isinstance(part, ResultField) and not part.name):
-            part = UNKNOWN  # JavaScript writes "[object Object]", or the items of a list
-        for piece in (str(part),) if isinstance(part, (int, float)) else _pieces(part):
-            if isinstance(piece, str) and pieces and isinstance(pieces[-1], str):
-                pieces[-1] += piece
-            else:
-                pieces.append(piece)
-    if len(pieces) > MAX_ITEMS or sum(len(piece) for piece in pieces if isinstance(piece, str)) > MAX_SCRIPT_CHARS:
-        raise _NotPlain
-    if _are_all(pieces, str):
-        return "".join(pieces)
-    return _Joined(tuple(pieces))
-
-
-def _sum(left: Any, right: Any) -> Any:
-    if any(isinstance(one, (str, _Joined)) for one in (left, right)):
-        return _joined([left, right])
-    if isinstance(left, (int, float)) and isinstance(right, (int, float)):
-        return left + right
-    return UNKNOWN
-
-
-# ----------------------------------------------------------------------------------------------------- the syntax tree
-
-
-def _part(node: Node, name: str) -> Node:
-    part = node.child_by_field_name(name)
-    if part is None:
-        raise _NotPlain
-    return part
-
-
-def _text(node: Node) -> str:
-    return (node.text or b"").decode("utf-8", "replace")
-
-
-def _below(node: Node) -> Iterator[Node]:
-    """Yield a node and all below it, in their order."""
-    waiting = [node]
-    while waiting:
-        one = waiting.pop()
-        yield one
-        waiting.extend(reversed(one.children))
-
-
-def _names(node: Node) -> Iterator[str]:
-    return (_text(one) for one in _below(node) if one.type in _NAMES)
-
-
-def _types(node: Node) -> Iterator[str]:
-    return (one.type for one in _below(node))
-
-
-def _assigned(node: Node) -> Iterator[str]:
-    """Yield the names that code assigns to."""
-    for one in _below(node):
-        if one.type in ("assignment_expression", "augmented_assignment_expression"):
-            yield _text(_part(one, "left"))
-        elif one.type == "update_expression":
-            yield _text(_part(one, "argument"))
-
-
 def _function(node: Node, scope: _Scope) -> _Function:
     parameter, parameters = node.child_by_field_name("parameter"), node.child_by_field_name("parameters")
     names = [parameter] if parameter else parameters.named_children if parameters else []
-    return _Function(names, _part(node, "body"), scope)
-
-
-_ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}
-_ESCAPE = re.compile(r"\\(?:(?:x|u\{?)([0-9a-fA-F]{1,6})\}?|([0-7]{1,3}|\r\n|.))", re.DOTALL)
-
-
-def _unquoted(node: Node) -> str:
-    """Return the text of a string; its pieces as nodes would take most of the time."""
-    return _without_escapes(_text(node)[1:-1])
-
-
-def _without_escapes(text: str) -> str:
-    if "\\" not in text:
-        return text
-    try:
-        return str(json.loads(f'"{text}"', strict=False))  # most are escaped as in JSON, which is quicker to read
-    except ValueError:
-        return _ESCAPE.sub(_character, text)
-
-
-def _unescaped(node: Node) -> str:
-    """Return the text of a piece of a template."""
-    return _ESCAPE.sub(_character, _text(node)) if node.type == "escape_sequence" else _text(node)
-
-
-def _character(escape: re.Match[str]) -> str:
-    code, other = escape.groups()
-    return chr(min(int(code, 16), 0x10FFFF)) if code else _ESCAPES.get(other, other)
+    return _Function(names, part_of(node, "body"), scope)
 
 
 _Step = Callable[[_Interpreter, "Node", _Scope], Any]
@@ -786,7 +576,6 @@ _EXPRESSIONS: Mapping[str, _Step] = {
 }
 _EQUALITIES = ("===", "==", "!==", "!=")
 _LITERALS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "undefined": None}
-_NAMES = frozenset(("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"))
 _METHODS = frozenset(
     "map forEach flatMap filter join push concat entries trim toString slice split replace reduce some every".split()
 )

@@ -99,11 +99,11 @@ class PullRequest:
         sent_at = max((commit.created_at for commit in commits), default=pull.created_at)
         return cls(pull.num, (pull.author, *others), oids, sent_at)
 
-    def signed(self, file: ReviewFile) -> ReviewFile:
+    def attributed(self, file: ReviewFile) -> ReviewFile:
         """Return a file of this pull request as the decision of its only author."""
         if len(self.authors) > 1 or self.authors[0] in _NOBODY:
             return file.refused(f"pull request {self.num} is by {_listed(self.authors)}")
-        return _signed(replace(file, pull=self.num), self.authors[0], self.sent_at)
+        return _sent_by(replace(file, pull=self.num), self.authors[0], self.sent_at)
 
 
 @dataclass
@@ -128,7 +128,7 @@ class ReviewFiles:
             request = self._request(pull)
             for item in self._tree(f"refs/pr/{pull.num}"):
                 if item.last_commit is not None and item.last_commit.oid in request.oids:
-                    yield request.signed(ReviewFile(item.path, item.last_commit.oid))
+                    yield request.attributed(ReviewFile(item.path, item.last_commit.oid))
 
     @cached_property
     def pulls(self) -> list[Discussion] | None:
@@ -162,7 +162,7 @@ class ReviewFiles:
         for pull in sorted(self.pulls, key=lambda pull: f"(#{pull.num})" not in title):
             # A request that was merged with git leaves its own commits on main. Their authors prove nothing.
             if file.revision in self._request(pull).oids:
-                return self._request(pull).signed(file)
+                return self._request(pull).attributed(file)
         if len(self.pulls) > _MAX_PULLS:
             return file.refused(f"the dataset has over {_MAX_PULLS:,} pull requests")
         if file.revision not in self._log:
@@ -173,7 +173,7 @@ class ReviewFiles:
         commit = self._log.get(file.revision)
         if commit is None or len(commit.authors) != 1 or commit.authors[0] in _NOBODY:
             return file.refused(f"commit {file.revision[:10]} does not have one author")
-        return _signed(file, commit.authors[0], commit.created_at)
+        return _sent_by(file, commit.authors[0], commit.created_at)
 
     def _request(self, pull: Discussion) -> PullRequest:
         if pull.num not in self._requests:
@@ -198,7 +198,8 @@ class ReviewFiles:
         return sorted(files, key=lambda file: file.path)
 
 
-def _signed(file: ReviewFile, author: str, when: datetime) -> ReviewFile:
+def _sent_by(file: ReviewFile, author: str, when: datetime) -> ReviewFile:
+    """Return the file with its sender, refused if it lies in another reviewer's folder."""
     folders = file.path.split("/")[1:-1]
     return replace(file, reviewer=author, sent_at=when.isoformat(timespec="milliseconds")).signed(folders[:1])
 

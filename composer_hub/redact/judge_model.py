@@ -204,29 +204,69 @@ def _featured(atoms: Atoms, rows: Ints, near: Ints) -> Rows:
     tool = atoms.low[np.minimum(about_first + 1, last)]
 
     low, head, tail = atoms.low, atoms.head, atoms.tail
-    parts: list[tuple[Hashes, ...]] = [
-        # what the atom is
-        (kind,), (kind, random), (random,), (column(low),), (column(head),), (column(tail),), (kind, column(head)),
-        (column(atoms.prefix),), (column(atoms.shape),), (column(atoms.shape), column(atoms.length)),
-        (kind, column(atoms.digits)), (column(atoms.end - atoms.start), column(coarse)), (column(atoms.signs), kind),
-        # its notation
-        (left,), (right,), (left, right), (left, kind), (right, kind), (left, right, kind_random),
+    parts: list[tuple[Hashes, ...]] = [  # what the atom is
+        (kind,),
+        (kind, random),
+        (random,),
+        (column(low),),
+        (column(head),),
+        (column(tail),),
+        (kind, column(head)),
+        (column(atoms.prefix),),
+        (column(atoms.shape),),
+        (column(atoms.shape), column(atoms.length)),
+        (kind, column(atoms.digits)),
+        (column(atoms.end - atoms.start), column(coarse)),
+        (column(atoms.signs), kind),
+    ]
+    parts += [  # its notation
+        (left,),
+        (right,),
+        (left, right),
+        (left, kind),
+        (right, kind),
+        (left, right, kind_random),
         (left, right, column(coarse)),
-        # words beside it
-        *((at(low, rows - k),) for k in (1, 2, 3, 4)), *((at(tail, rows - k), kind) for k in (1, 2, 3)),
-        (at(low, rows - 1), left), (at(low, rows - 1), at(low, rows - 2)), (at(low, rows - 1), kind_random),
-        (at(head, rows - 1), kind), (at(tail, rows - 1), at(head, rows - 1)),
-        *((at(low, rows + k),) for k in (1, 2)), (at(kinds, rows - 1), kind, left),
-        (at(kinds, rows + 1), kind, right), (at(kinds, rows - 1), kind, at(kinds, rows + 1)),
-        # its key
-        (at(low, keys), distance), (at(tail, keys), kind), (at(tail, keys),), (at(head, keys),),
-        (at(head, keys), at(tail, keys)), (at(tail, keys), kind_random, distance), (at(low, keys), left),
-        # its line, and those above
-        (at(low, first),), (at(low, first), kind, bucket), (at(low, first), at(low, first + 1)),
-        (at(tail, above_first),), (at(low, above), kind), (at(kinds, above), kind, bucket), (at(low, top), kind),
-        (at(tail, top),), (bucket, kind), (alone, kind_random), (role, kind), (role, alone, kind), (tool, kind),
-        (role, tool, kind_random), (column(near), kind_random),
-    ]  # fmt: skip
+    ]
+    parts += [  # words beside it
+        *((at(low, rows - k),) for k in (1, 2, 3, 4)),
+        *((at(tail, rows - k), kind) for k in (1, 2, 3)),
+        (at(low, rows - 1), left),
+        (at(low, rows - 1), at(low, rows - 2)),
+        (at(low, rows - 1), kind_random),
+        (at(head, rows - 1), kind),
+        (at(tail, rows - 1), at(head, rows - 1)),
+        *((at(low, rows + k),) for k in (1, 2)),
+        (at(kinds, rows - 1), kind, left),
+        (at(kinds, rows + 1), kind, right),
+        (at(kinds, rows - 1), kind, at(kinds, rows + 1)),
+    ]
+    parts += [  # its key
+        (at(low, keys), distance),
+        (at(tail, keys), kind),
+        (at(tail, keys),),
+        (at(head, keys),),
+        (at(head, keys), at(tail, keys)),
+        (at(tail, keys), kind_random, distance),
+        (at(low, keys), left),
+    ]
+    parts += [  # its line, and those above
+        (at(low, first),),
+        (at(low, first), kind, bucket),
+        (at(low, first), at(low, first + 1)),
+        (at(tail, above_first),),
+        (at(low, above), kind),
+        (at(kinds, above), kind, bucket),
+        (at(low, top), kind),
+        (at(tail, top),),
+        (bucket, kind),
+        (alone, kind_random),
+        (role, kind),
+        (role, alone, kind),
+        (tool, kind),
+        (role, tool, kind_random),
+        (column(near), kind_random),
+    ]
     columns = [mixed(np.full(count, number, np.uint64), *part) for number, part in enumerate(parts)]
     # The words of the request matter most if little was printed.
     words = np.where(alone < 4, np.uint64(1), np.uint64(0))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 
 import pytest
 
 from composer_hub.actions.calls import command_of
 from composer_hub.actions.script_results import CallResult, output_of, results_of
-from composer_hub.actions.scripts import PlainScript, calls_in, interpreted_script, script_of, usual_script
+from composer_hub.actions.script_values import PlainScript
+from composer_hub.actions.scripts import calls_in, script_of
 from composer_hub.records import ToolCall
 
 RUN = "const r = await tools.exec_command({cmd:'make test', workdir:'/w'}); "
@@ -216,41 +216,3 @@ def test_long_texts_with_many_marks_are_read_at_all():
     assert results(TWO + "text(a.output); text('== b =='); text(b);", "{" * 150_000) is None
     maybe = RUN + "if (r.session_id) text(`a${r.output}`); " * 24 + "text('END');"
     assert results(maybe, "END" + "a" * 24) == [CallResult("END" + "a" * 24)]
-
-
-USUAL = [
-    'const r = await tools.exec_command({cmd:"make test",workdir:"/w",yield_time_ms:1000}); text(r.output);',
-    'const r = await tools.exec_command({"cmd":"echo \\"a\\"\\n\\u00e9","tty":false,});\ntext(r.output)\n',
-    'const r = await tools.write_stdin({session_id:7, chars:""}); text(JSON.stringify(r));',
-    'const result = await tools.exec_command({cmd: "it\'s"});\n  text(result);',
-]
-
-
-@pytest.mark.parametrize("text", USUAL)
-def test_a_usual_script_is_read_as_its_syntax_tree_is(text: str) -> None:
-    assert usual_script(text) is not None
-    assert usual_script(text) == interpreted_script(text)
-
-
-@pytest.mark.parametrize("text", [
-    "const r = await tools.exec_command({cmd:`ls ${x}`}); text(r.output);",
-    'const r = await tools.exec_command({cmd:"a"+b}); text(r.output);',
-    'const r = await tools.exec_command({cmd:"a", ...more}); text(r.output);',
-    'const r = await tools.exec_command({cmd:"a"}); text(s.output);',
-    'const r = await tools.exec_command({cmd:"a"}); text(r.output); await tools.exec_command({cmd:"b"});',
-    'const r = await tools.exec_command({cmd:"a" /* b */}); text(r.output);',
-])  # fmt: skip
-def test_any_other_script_is_left_to_the_syntax_tree(text: str) -> None:
-    assert usual_script(text) is None
-
-
-def test_every_usual_script_of_real_sessions_is_read_as_its_syntax_tree_is(samples: Path) -> None:
-    texts = [
-        str(json.loads(line)["payload"]["input"])
-        for path in sorted((samples.parent / "codex_code_mode").glob("*.jsonl"))
-        for line in path.read_text("utf-8").splitlines()
-        if '"custom_tool_call"' in line and '"name":"exec"' in line
-    ]
-    usual = [text for text in texts if usual_script(text)]
-    assert not texts or len(usual) > len(texts) / 2
-    assert [text for text in usual if usual_script(text) != interpreted_script(text)] == []
