@@ -454,19 +454,20 @@ def _other_text(failure: Failure, later: Action, between: Sequence[LaterCall]) -
 
 
 def _first_difference(wrong: Sequence[str], right: Sequence[str], *, kept: bool) -> str:
-    """Return the first lines that only the right text has, with the lines around a single one.
+    """Return the first lines that the right text has within the wrong one, with the lines around a single one.
 
-    `kept` is whether the wrong text may be part of the right one: a text was ambiguous, not missing.
+    `kept` is whether the wrong text may be part of the right one: a text was ambiguous, not missing. Otherwise lines
+    before and after it say nothing: the later edit may just begin earlier or end later.
     """
-    known = {line.strip() for line in wrong}
-    if not kept and known <= {line.strip() for line in right}:
-        return ""  # nothing shows why it did not match
-    first = next((at for at, line in enumerate(right) if line.strip() and line.strip() not in known), -1)
-    if first < 0:
-        return ""
-    block = itertools.takewhile(lambda line: line.strip() and line.strip() not in known, right[first:])
-    lines = list(itertools.islice(block, MAX_LINES))
-    return "\n".join(lines if len(lines) > 1 else right[max(0, first - 1) : first + 2])
+    one, other = ([line.strip() for line in lines] for lines in (wrong, right))
+    known = {"", *one}
+    for kind, begin, end, first, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        new = [at for at in range(first, last) if other[at] not in known]
+        if new and (kept or kind == "replace" or (begin > 0 and end < len(one))):
+            block = itertools.takewhile(lambda line: line.strip() not in known, right[new[0] : last])
+            lines = list(itertools.islice(block, MAX_LINES))
+            return "\n".join(lines if len(lines) > 1 else right[max(0, new[0] - 1) : new[0] + 2])
+    return ""  # nothing shows why it did not match
 
 
 def _ratio(one: str, other: str) -> float:

@@ -143,6 +143,9 @@ PROVEN = [
     # edits
     ([NOT_READ, READ, EDITED], "First read /repo/a.py."),
     ([no_text("return a * b"), ("Edit", {**FILE, "old_string": "return a - b", "new_string": "y"}, "ok")], "The text there is:\nreturn a - b"),
+    # the later text begins earlier: what comes before the failed text is not the answer
+    ([no_text("for one in items:\n    total += one.price\n    count += 1\nreturn total"), ("Edit", {**FILE, "old_string": "def total_of(items):\n    total = count = 0\n    for one in items:\n    total += one.cost\n    count += 1\nreturn total", "new_string": "y"}, "ok")], "The text there is:\n    for one in items:\n    total += one.cost\n    count += 1"),
+    ([no_text("import os\nimport sys\n\nPATH = os.curdir"), ("Edit", {**FILE, "old_string": "import os\nimport re\nimport sys\n\nPATH = os.curdir", "new_string": "y"}, "ok")], "The text there is:\nimport os\nimport re\nimport sys"),
     ([("Edit", {**FILE, "old_string": "x", "new_string": "y"}, "Found 2 matches of the string to replace, but replace_all is false."), ("Edit", {**FILE, "old_string": "x", "new_string": "y", "replace_all": True}, "ok")], "Set replace_all = true."),
     ([("Edit", {**FILE, "old_string": "return total_of(items)", "new_string": "y"}, "Found 2 matches of the string to replace, but replace_all is false."), ("Edit", {**FILE, "old_string": "def two():\n    return total_of(items)", "new_string": "y"}, "ok")], "The text there is:\ndef two():\n    return total_of(items)"),
     ([("apply_patch", {"input": PATCH.format("return 2")}, LOST), ("apply_patch", {"input": PATCH.format("return 22")}, "ok")], "The text there is:\ndef two():\n    return 22"),
@@ -204,6 +207,7 @@ SILENT = {
     "a path from another folder": [missing("docs/plan.md"), shell("cd notes && cat docs/old/plan.md")],
     "a text that only grew": [no_text("one\ntwo"), ("Edit", {**FILE, "old_string": "one\ntwo\nthree", "new_string": "y"}, "ok")],
     "a folder of a folder": [("Read", {"file_path": "/repo"}, "EISDIR: illegal operation on a directory, read"), shell("ls /repo/src")],
+    "a text that grew before and shrank after": [no_text("two = 2\nthree = 3\nfour = 4"), ("Edit", {**FILE, "old_string": "one = 1\ntwo = 2\nthree = 3", "new_string": "y"}, "ok")],
     "another edit of the file": [no_text("return a * b"), ("Edit", {**FILE, "old_string": "import os", "new_string": "y"}, "ok")],
     "a text that an edit in between wrote": [no_text("return a * b"), EDITED, ("Edit", {**FILE, "old_string": "return a - b", "new_string": "z"}, "ok")],
     "an edit that fails after the read as well": [NOT_READ, READ, NOT_READ, READ, NOT_READ, EDITED],
