@@ -5,12 +5,12 @@ It holds the dependencies and pytest, but neither the package itself nor pip, wh
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-import tempfile
 import venv
 from collections.abc import Callable, Sequence
 from importlib import metadata
@@ -44,16 +44,19 @@ def kept_environment(what: bytes, folder: Path | None, install: Callable[[Path],
     """Return the environment that is kept for what it holds; `install` fills the folder of one that is new."""
     key, folder = hashlib.sha256(what).hexdigest()[:16], folder or venvs_folder()
     place = folder / key
+    complete = place / ".complete"
     folder.mkdir(parents=True, exist_ok=True)
     with FileLock(folder / f".{key}.lock"):
-        if not place.is_dir():
-            fresh = Path(tempfile.mkdtemp(prefix=f".{key}.", dir=folder))
-            try:
-                fresh.chmod(0o755)
-                install(fresh)
-                fresh.rename(place)  # a half-made environment is never found under its name
-            finally:
-                shutil.rmtree(fresh, ignore_errors=True)
+        if not complete.exists():
+            # It is made where it stays, because its programs name its interpreter by path.
+            shutil.rmtree(place, ignore_errors=True)
+            place.mkdir()
+            place.chmod(0o755)
+            with contextlib.ExitStack() as undo:
+                undo.callback(shutil.rmtree, place, ignore_errors=True)
+                install(place)
+                complete.touch()
+                undo.pop_all()
     return place
 
 
