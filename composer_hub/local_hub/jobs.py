@@ -391,13 +391,15 @@ def _new_lines(path: Path, at: int) -> tuple[list[bytes], int]:
 
 
 def _last_lines(path: Path, count: int) -> tuple[list[bytes], int]:
-    """Return the last present lines and the offset after them."""
+    """Return the last complete lines and the offset after them."""
     try:
         with open(path, "rb") as file:
-            lines = collections.deque((line for line in file if line.endswith(b"\n")), maxlen=count)
-            return [line.rstrip(b"\n") for line in lines], file.tell()
+            lines = collections.deque(file, maxlen=count + 1)
+            at = file.tell()
     except FileNotFoundError:
         return [], 0
+    rest = lines.pop() if lines and not lines[-1].endswith(b"\n") else b""
+    return [line.rstrip(b"\n") for line in lines][-count:] if count else [], at - len(rest)
 
 
 _ALL = "/api/jobs/{ns}"

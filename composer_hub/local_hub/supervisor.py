@@ -32,7 +32,7 @@ class Log:
     """Append log lines as JSON, with the job's secrets masked and strictly growing timestamps."""
 
     def __init__(self, file: BinaryIO, masks: Sequence[str]) -> None:
-        self.file, self.masks = file, sorted(masks, key=len, reverse=True)
+        self.file, self.masks = file, sorted((mask.encode() for mask in masks), key=len, reverse=True)
         self.rest = b""
         self.last = datetime.datetime.fromtimestamp(0, datetime.UTC)
         self.room = MAX_LOG
@@ -41,7 +41,10 @@ class Log:
         """Take output as it comes; whole lines go to the file at once."""
         *lines, self.rest = (self.rest + data).split(b"\n")
         if len(self.rest) > MAX_LINE:
-            lines, self.rest = [*lines, self.rest], b""
+            line = self._masked(self.rest)
+            # The last bytes may be the beginning of a secret, so they wait for what follows.
+            cut = max(0, len(line) - max(map(len, self.masks), default=0))
+            lines, self.rest = [*lines, line[:cut]], line[cut:]
         self.write(lines)
 
     def close(self) -> None:
@@ -53,13 +56,16 @@ class Log:
             if self.room <= 0:
                 return
             self.room -= len(line)
-            text = line.rstrip(b"\r").decode("utf-8", "replace")
+            text = self._masked(line).rstrip(b"\r").decode("utf-8", "replace")
             self._append(text if self.room > 0 else f"Log cut here: it is longer than {MAX_LOG >> 20} MiB.")
         self.file.flush()
 
-    def _append(self, text: str) -> None:
+    def _masked(self, line: bytes) -> bytes:
         for mask in self.masks:
-            text = text.replace(mask, "***")
+            line = line.replace(mask, b"***")
+        return line
+
+    def _append(self, text: str) -> None:
         # A client that reconnects finds its place again by the timestamp, so no two lines may share one.
         self.last = max(datetime.datetime.now(datetime.UTC), self.last + datetime.timedelta(microseconds=1))
         stamp = self.last.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import subprocess
 import time
@@ -15,7 +16,9 @@ from huggingface_hub import HfApi, JobInfo, JobStage, Volume
 from huggingface_hub.errors import HfHubHTTPError, JobNotFoundError
 from huggingface_hub.utils import get_session
 
+from composer_hub.local_hub.jobs import _last_lines
 from composer_hub.local_hub.server import ServerProcess, start_server
+from composer_hub.local_hub.supervisor import MAX_LINE, Log
 from tests.quick import quick
 
 from .requests import auth, files_holding
@@ -128,6 +131,27 @@ def test_environment_and_secrets_reach_the_process(server: ServerProcess, ada: H
     assert first == f"fast 7 {server.endpoint} {job.id}"
     assert digest == hashlib.sha256(SECRET.encode()).hexdigest()
     assert tokens == "[]"
+
+
+@pytest.mark.parametrize("before", [MAX_LINE - 4, MAX_LINE - len(SECRET), MAX_LINE, 3 * MAX_LINE + 7])
+def test_a_secret_in_a_line_that_is_cut_is_masked_as_well(before: int) -> None:
+    file = io.BytesIO()
+    log = Log(file, [SECRET, "short-one"])
+    output = b"x" * before + SECRET.encode() + b"y" * 100 + b"\nnext\n"
+    for at in range(0, len(output), 1013):
+        log.feed(output[at : at + 1013])
+    log.close()
+    lines = [json.loads(line)["data"] for line in file.getvalue().splitlines()]
+    assert "".join(lines) == "x" * before + "***" + "y" * 100 + "next"
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 5])
+def test_the_last_lines_leave_out_one_that_is_not_complete(count: int, tmp_path: Path) -> None:
+    path = tmp_path / "log"
+    path.write_bytes(b"a\nb\n{half")
+    assert _last_lines(path, count) == ([b"a", b"b"][2 - min(count, 2) :], 4)
+    path.write_bytes(b"a\nb\n")
+    assert _last_lines(path, count) == ([b"a", b"b"][2 - min(count, 2) :], 4)
 
 
 def test_a_secret_is_in_no_answer_no_log_and_no_file(server: ServerProcess, ada: HfApi) -> None:
