@@ -53,13 +53,13 @@ def _misfits(arguments: Mapping[str, Any], schema: Mapping[str, Any]) -> bool:
         return True
     properties = schema.get("properties") or {}
     return any(
-        value is not None and not _fits(typed(value, properties[name]), properties[name])
+        value is not None and not fits(value, properties[name])
         for name, value in arguments.items()
         if isinstance(properties.get(name), Mapping)
     )
 
 
-_TYPES: Mapping[str, tuple[type, ...]] = {
+TYPES: Mapping[str, tuple[type, ...]] = {
     "string": (str,),
     "integer": (int,),
     "number": (int, float),
@@ -69,11 +69,12 @@ _TYPES: Mapping[str, tuple[type, ...]] = {
 }
 
 
-def _fits(value: Any, schema: Mapping[str, Any]) -> bool:
-    kind = schema.get("type")
-    if not isinstance(kind, str) or kind not in _TYPES:
+def fits(value: Any, schema: Mapping[str, Any]) -> bool:
+    """Return whether a value has, or can be typed to, the type of its schema."""
+    kind, value = schema.get("type"), typed(value, schema)
+    if not isinstance(kind, str) or kind not in TYPES:
         return True
-    return isinstance(value, _TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
+    return isinstance(value, TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def typed(value: Any, schema: Mapping[str, Any]) -> Any:

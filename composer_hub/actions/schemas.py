@@ -10,6 +10,8 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from composer_hub.actions.arguments import TYPES, fits
+
 SYNTHESIZED = "x-synthesized"
 """A key of schemas that were made from calls, so that no reader takes them for the harness's own."""
 MIN_CALLS = 3  # that all have an argument, before it counts as required
@@ -21,9 +23,12 @@ _WORD = re.compile(r"[A-Za-z][a-z_-]{1,30}")
 
 
 def inferred(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the schema that the arguments of some calls of one tool show: types, required arguments and enums."""
+    """Return the schema that the arguments of some calls of one tool show: types, required arguments and enums.
+
+    An argument whose value is null counts as left out.
+    """
     names = sorted({name for arguments in calls for name in arguments})
-    values = {name: [arguments[name] for arguments in calls if name in arguments] for name in names}
+    values = {name: _given(name, calls) for name in names}
     schema: dict[str, Any] = {
         "type": "object",
         "properties": {name: _shape(values[name]) for name in names},
@@ -34,6 +39,10 @@ def inferred(calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     if always and len(calls) >= MIN_CALLS:
         schema["required"] = always
     return schema
+
+
+def _given(name: str, calls: Sequence[Mapping[str, Any]]) -> list[Any]:
+    return [arguments[name] for arguments in calls if arguments.get(name) is not None]
 
 
 def _shape(values: Sequence[Any]) -> dict[str, Any]:
@@ -63,23 +72,21 @@ def _enum(values: Sequence[Any]) -> list[str]:
 def agreeing(schema: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return a shipped schema as far as the calls that worked agree with it, since harnesses change their tools.
 
-    Arguments that it lacks are added, and those that a call left out are not required.
+    An argument that it lacks, or whose values it does not allow, is described by the calls. One that a call left out
+    is not required.
     """
-    seen = inferred(calls)["properties"]
-    properties = {
-        **schema.get("properties", {}),
-        **{name: seen[name] for name in seen if name not in schema["properties"]},
-    }
-    for name, shape in properties.items():
-        if "enum" in shape and any(arguments.get(name, shape["enum"][0]) not in shape["enum"] for arguments in calls):
-            properties[name] = {key: value for key, value in shape.items() if key != "enum"}
-    required = [name for name in schema.get("required", ()) if all(name in arguments for arguments in calls)]
+    properties = dict(schema.get("properties", {}))
+    for name, shape in inferred(calls)["properties"].items():
+        known, values = properties.get(name), _given(name, calls)
+        if known is None or not all(fits(value, known) and value in known.get("enum", [value]) for value in values):
+            properties[name] = shape
+    required = [name for name in schema.get("required", ()) if len(_given(name, calls)) == len(calls)]
     return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
 
 # --------------------------------------------------------------------------------------------------------- notation
 
-_TOKEN = re.compile(r'\s*(?:(?P<string>"[^"]*")|(?P<word>[\w.$-]+)|(?P<mark>\[\]|[(){}:,?|]))')
+_TOKEN = re.compile(r'\s*(?:(?P<quoted>"[^"]*")|(?P<word>[\w.$-]+)|(?P<mark>\[\]|[(){}:,?|])|(?P<end>$))')
 
 
 class _Reader:
@@ -92,10 +99,11 @@ class _Reader:
         match = _TOKEN.match(self.text, self.at)
         return match.group().strip() if match else ""
 
-    def take(self, wanted: str = "") -> str:
+    def take(self, *wanted: str) -> str:
+        """Read one of some marks, or of some kinds of tokens."""
         match = _TOKEN.match(self.text, self.at)
-        if match is None or (wanted and match.group().strip() != wanted):
-            raise ValueError(f"expected {wanted or 'a word'} at {self.text[self.at :]!r}")
+        if match is None or not {match.group().strip(), match.lastgroup}.intersection(wanted):
+            raise ValueError(f"expected {' or '.join(wanted)} at {self.text[self.at :]!r}")
         self.at = match.end()
         return match.group().strip()
 
@@ -104,9 +112,9 @@ class _Reader:
         properties: dict[str, Any] = {}
         required: list[str] = []
         while self.peek() != end:
-            name = self.take()
+            name = self.take("word")
             if self.peek() == "?":
-                self.take()
+                self.take("?")
             else:
                 required.append(name)
             self.take(":")
@@ -117,19 +125,19 @@ class _Reader:
         return {"type": "object", "properties": properties, **({"required": required} if required else {})}
 
     def shape(self) -> dict[str, Any]:
-        first = self.take()
+        first = self.take("{", "quoted", "any", *TYPES)
         if first == "{":
             shape = self.fields("}")
         elif first.startswith('"'):
             words = [first[1:-1]]
             while self.peek() == "|":
-                self.take()
-                words.append(self.take()[1:-1])
+                self.take("|")
+                words.append(self.take("quoted")[1:-1])
             shape = {"type": "string", "enum": words}
         else:
             shape = {} if first == "any" else {"type": first}
         while self.peek() == "[]":
-            self.take()
+            self.take("[]")
             shape = {"type": "array", "items": shape}
         return shape
 
@@ -138,6 +146,8 @@ def parse_tool(line: str) -> tuple[str, str, dict[str, Any]]:
     """Return the name, the description and the schema of a line of notation; raise ValueError if it is broken."""
     signature, _, description = line.partition(" -- ")
     reader = _Reader(signature)
-    name = reader.take()
+    name = reader.take("word")
     reader.take("(")
-    return name, description.strip(), reader.fields(")")
+    schema = reader.fields(")")
+    reader.take("end")
+    return name, description.strip(), schema

@@ -27,7 +27,7 @@ def test_a_line_of_notation_is_a_schema():
         "required": ["mode"],
     }
     assert parse_tool("List()")[2] == {"type": "object", "properties": {}}
-    for broken in ("", "Edit", "Edit(a)", "Edit(a: string", "Edit(a string)"):
+    for broken in ("", "Edit", "Edit(a)", "Edit(a: string", "Edit(a string)", 'R(m: "a" | b)', "R() x", "R(a: strin)"):
         with pytest.raises(ValueError, match="expected"):
             parse_tool(broken)
 
@@ -57,6 +57,11 @@ def test_calls_show_types_required_arguments_and_words_of_a_set():
     }
     assert schema[SYNTHESIZED]
     assert "required" not in inferred(calls[:2])
+    assert inferred([{"a": None}, {"a": "x"}, {"a": "x", "b": None}])["properties"] == {
+        "a": {"type": "string"},
+        "b": {},
+    }
+    assert "required" not in inferred([{"a": None}, {"a": "x"}, {"a": "x"}])
     assert inferred([{"a": 1}, {"a": "x"}, {"a": None}])["properties"] == {"a": {}}
     assert "enum" not in inferred([{"path": path} for path in ("src/a", "src/b") * 9])["properties"]["path"]
 
@@ -68,6 +73,12 @@ def test_a_shipped_schema_follows_the_calls_that_worked():
     assert merged["properties"]["kind"] == {"type": "string"}
     assert merged["properties"]["new"] == {"type": "boolean"}
     assert agreeing(schema, []) == schema
+    assert agreeing({"type": "object", "required": ["a"]}, [{"a": 1}])["required"] == ["a"]
+    _, _, schema = parse_tool("Wait(seconds: integer, note?: string)")
+    assert agreeing(schema, [{"seconds": "5"}, {"seconds": None, "note": ["x"]}]) == {
+        "type": "object",
+        "properties": {"seconds": {"type": "integer"}, "note": {"type": "array", "items": {"type": "string"}}},
+    }
 
 
 def test_failed_calls_show_no_arguments_and_the_source_is_named():
