@@ -108,7 +108,7 @@ def _there() -> Iterator[Check]:
 def _endpoint(address: str) -> Check:
     from huggingface_hub.utils import get_session
 
-    get_session().get(f"{address}/api/models?limit=1", timeout=10).raise_for_status()
+    get_session().get(f"{address}/api/models?limit=1", timeout=10).raise_for_status().json()
     return Check("endpoint", "ok", f"{address} answers")
 
 
@@ -131,7 +131,7 @@ def _token(api: Any) -> Check:
         f", scopes {', '.join(sorted(set(scopes)))}" if scopes else ""
     )
     can_write = role.get("role") in ("write", "admin") or any("write" in scope for scope in scopes)
-    advice = "" if can_write else "It cannot write. Create a write token at <endpoint>/settings/tokens to publish."
+    advice = "" if can_write else f"It cannot write. Create a write token at {api.endpoint}/settings/tokens to publish."
     return Check("token", "ok" if can_write else "warning", finding, advice)
 
 
@@ -141,7 +141,7 @@ def _checked(name: str, check: Callable[[], Check]) -> Check:
 
     try:
         return check()
-    except (HfHubHTTPError, httpx.HTTPError, OSError) as error:
+    except (HfHubHTTPError, httpx.HTTPError, OSError, ValueError) as error:
         status = getattr(getattr(error, "response", None), "status_code", None)
         if status == 401:
             return Check(name, "broken", "not valid at this endpoint", "Log in again with `hf auth login`.")

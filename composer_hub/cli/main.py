@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import io
 import os
+import re
 import sys
 from typing import Any
 
@@ -17,6 +18,7 @@ from composer_hub.local_hub.characters import visible
 from composer_hub.local_hub.errors import LocalHubError
 from composer_hub.output import FORMATS, Output
 
+_ADDRESS = re.compile(r"https?://(?:[^\s/@]*@)?(?:[^\s/@:\[]+|\[[^\s\]]+\])(?::\d{1,5})?(?:/\S*)?")
 # name -> (module and attribute, short help). The short help is here, so that --help imports no command.
 COMMANDS = {
     "demo": ("composer_hub.cli.demo:demo", "Run every stage on the embedded Hub."),
@@ -76,6 +78,9 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, prog_name="composer-hub")
 def root() -> None:
     """Turn agent session logs into a better agent, with the Hugging Face Hub as the only store."""
+    address = os.environ.get("HF_ENDPOINT", "")
+    if address and not _ADDRESS.fullmatch(address):  # importing huggingface_hub would fail
+        raise exits.UsageError(f"HF_ENDPOINT is {address!r}, which is not an address. Correct it or unset it.")
 
 
 format_option = click.option(

@@ -6,9 +6,11 @@ import json
 import os
 import subprocess
 import sys
+import threading
 import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import click
@@ -198,6 +200,32 @@ def test_doctor_prints_json_and_no_secret() -> None:
     assert "hf_secret" not in run.stdout + run.stderr
     (endpoint,) = [check for check in checks if check["name"] == "endpoint"]
     assert endpoint["state"] == "warning", "nothing listens there"
+
+
+def test_an_endpoint_that_answers_with_a_page_is_not_taken_for_the_hub(tmp_path: Path) -> None:
+    class Page(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b"<html>Welcome</html>")
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Page) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        env = os.environ | {
+            "HF_TOKEN": "hf_secretsecretsecret",
+            "HF_ENDPOINT": f"http://127.0.0.1:{server.server_port}",
+        }
+        run = composer_hub("doctor", "--format", "json", env=env)
+        server.shutdown()
+    states = {check["name"]: check["state"] for check in json.loads(run.stdout)}
+    assert (states["endpoint"], states["token"]) == ("warning", "warning")
+
+
+@pytest.mark.parametrize("address", ["http://127.0.0.1:18765x", "http://127.0.0.1:18765\r", "127.0.0.1"])
+def test_an_endpoint_that_is_not_an_address_is_one_sentence(address: str) -> None:
+    run = composer_hub("doctor", env=os.environ | {"HF_ENDPOINT": address})
+    assert (run.returncode, run.stdout) == (exits.USAGE, "")
+    assert run.stderr.startswith(f"composer-hub: HF_ENDPOINT is {address!r}, which is not an address.")
 
 
 def test_doctor_names_every_extra_of_the_package_and_what_training_needs() -> None:
