@@ -107,7 +107,7 @@ def stubs(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
 
 
 def clusters(model: PackageModel, random: random.Random) -> Iterator[Candidate]:
-    """Yield functions with every helper that they reach and that no other test needs."""
+    """Yield functions with up to MAX_HELPERS helpers that they reach and that no other test needs."""
     seen = set()
     for function in shuffled(model.functions, random):
         if not model.can_be_emptied(function):

@@ -63,10 +63,13 @@ def _without_tests(model: PackageModel, function: Function, tests: frozenset[str
 
 
 def test_function(source: Source, names: Sequence[str]) -> tuple[ast.FunctionDef | ast.AsyncFunctionDef, list] | None:
-    """Return a test function and the block that holds it."""
+    """Return a test function and the block that holds it; None if there is none, or another of its name."""
     block: list[ast.stmt] = source.tree.body
     for number, name in enumerate(names):
-        node = next((one for one in block if getattr(one, "name", None) == name), None)
+        same = [one for one in block if getattr(one, "name", None) == name]
+        if len(same) != 1:
+            return None
+        (node,) = same
         if number == len(names) - 1 and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return node, block
         if not isinstance(node, ast.ClassDef):

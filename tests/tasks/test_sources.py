@@ -16,13 +16,24 @@ from composer_hub.environments.venvs import site_packages
 from composer_hub.records import SourceEdit
 from composer_hub.tasks.baseline import Baseline, advice, measure
 from composer_hub.tasks.bench import Bench, Job
+from composer_hub.tasks.code import Source
 from composer_hub.tasks.deletion import PackageModel, stubs
 from composer_hub.tasks.gates import check, recheck
 from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.metadata import Metadata, is_copyleft, read_metadata
 from composer_hub.tasks.oracles import record
 from composer_hub.tasks.sources import open_package
+from composer_hub.tasks.write_tests import test_function as the_test
 from tests.tasks import toy
+
+
+def test_a_test_is_found_if_no_other_has_its_name() -> None:
+    text = (
+        "def test_a(): pass\nclass TestB:\n  def test_a(self): pass\n  def test_c(self): pass\n  def test_c(self): 1\n"
+    )
+    source = Source("test_x.py", "test_x", text)
+    assert [the_test(source, names) is not None for names in (["test_a"], ["TestB", "test_a"])] == [True, True]
+    assert [the_test(source, names) for names in (["TestB", "test_c"], ["test_d"], ["TestB"])] == [None] * 3
 
 
 @pytest.mark.parametrize(
