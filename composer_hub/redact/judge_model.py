@@ -116,7 +116,7 @@ def cued(atoms: Atoms, cues: Hashes) -> Ints:
     is_cue = np.isin(atoms.low, cues) | np.isin(atoms.tail, cues) | np.isin(atoms.head, cues)
     here = np.arange(len(atoms))
     last = np.maximum.accumulate(np.where(is_cue, here, -1))
-    last = np.append(-1, last[:-1])
+    last = np.append(-1, last)[:-1]
     same_line = (last >= 0) & (atoms.line[last] == atoms.line)
     distance = here - last
     near = np.where(same_line, np.where(distance <= 2, 3, np.where(distance <= 6, 2, 1)), 0)
@@ -128,10 +128,10 @@ def cued(atoms: Atoms, cues: Hashes) -> Ints:
 def gate_features(atoms: Atoms, near: Ints) -> Ints:
     """Return the few features by which each atom passes the gate or not: kind, key and notation."""
     here = np.arange(len(atoms))
-    keys = np.append(-1, np.maximum.accumulate(np.where(atoms.is_key, here, -1))[:-1])
+    keys = np.append(-1, np.maximum.accumulate(np.where(atoms.is_key, here, -1)))[:-1]
     keyed = (keys >= 0) & (atoms.line[keys] == atoms.line) & (here - keys <= _REACH)
     key = np.where(keyed, atoms.tail[keys], np.uint64(0))
-    before = np.append(np.uint64(0), atoms.low[:-1])
+    before = np.append(np.uint64(0), atoms.low)[:-1]
     kinds = atoms.flags << 8 | atoms.length
     random = np.minimum(atoms.surprise * 2, 15).astype(np.int64) << 4 | np.minimum(atoms.switches * 10, 9).astype(
         np.int64
@@ -183,7 +183,7 @@ def _featured(atoms: Atoms, rows: Ints, near: Ints) -> Rows:
     left, right = column(atoms.left), column(atoms.right)
 
     # The key on the line, the first atom of the line, what is above, and the top of the column in a table.
-    keys = np.append(-1, np.maximum.accumulate(np.where(atoms.is_key, here, -1))[:-1])[rows]
+    keys = np.append(-1, np.maximum.accumulate(np.where(atoms.is_key, here, -1)))[:-1][rows]
     keys = np.where((keys >= 0) & (atoms.line[keys] == line), keys, -1)
     distance = np.minimum(np.where(keys >= 0, rows - keys, 9), 9).astype(np.uint64)
     begins = np.append(True, atoms.line[1:] != atoms.line[:-1])
