@@ -150,8 +150,8 @@ HARNESSES: tuple[Harness, ...] = (
         gives="exact prompts (not in streams; without the first message about the environment), the user's words "
         "(not in streams), the folder, the model (not of subagents), token counts, times (not in streams), "
         "tool calls, parallel calls, results, compactions, branches, error flags, typed errors, "
-        "cancellations, exit codes (not in streams), thinking, subagents (without the call that started "
-        "them), the version, the start (not in streams)",
+        "cancellations, exit codes (in streams only of commands that print nothing), thinking, subagents (without the "
+        "call that started them), the version, the start (not in streams)",
         lacks="the system prompt, tool schemas",
         tested_on="the release",
         shell=Shell(

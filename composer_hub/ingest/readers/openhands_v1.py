@@ -111,9 +111,8 @@ class _Events:
             return
         first = self.calls[0][1]
         calls = tuple(call for _, event in self.calls if (call := _call(event)))
-        if (
-            self.response and self.response == self.closed
-        ):  # an argument error is answered before the other calls are written down
+        # An argument error is answered before the other calls are written down.
+        if self.response and self.response == self.closed:
             self.talk.extend(self.talk.drafts[-1], calls)
             self.calls, self.response = [], ""
             return

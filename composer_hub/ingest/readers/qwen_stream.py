@@ -1,7 +1,7 @@
 """The output of `qwen -o stream-json`: its lines in, the sessions of the main agent and of its subagents out.
 
 Each line holds one block of a message. The blocks of an API message have different ids, so a message is a run of
-assistant lines. Results of failed commands carry neither an exit code nor a flag.
+assistant lines. The result of a failed command carries no flag, and an exit code only if the command printed nothing.
 """
 
 from __future__ import annotations
