@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -231,13 +231,13 @@ def _parquet_rows(file: IO[bytes], name: str, report: FileReport) -> Iterator[tu
             for row in batch.to_pylist():
                 number += 1
                 report.add("records")
-                yield number, _without_padding(row)
+                yield number, without_nulls(row)
     except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
         raise SessionError(f"{name} is not Parquet or is damaged ({error}); {number} rows were read.") from error
 
 
-def _without_padding(value: Any) -> Any:
-    """Leave out nulls in structs: the column has the fields of every row, and these were not written here."""
-    if isinstance(value, dict):
-        return {key: _without_padding(item) for key, item in value.items() if item is not None}
-    return [_without_padding(item) for item in value] if isinstance(value, list) else value
+def without_nulls(value: Any) -> Any:
+    """Leave out what a row gives as null, as it does for columns and fields that only other rows have."""
+    if isinstance(value, Mapping):
+        return {key: without_nulls(item) for key, item in value.items() if item is not None}
+    return [without_nulls(item) for item in value] if isinstance(value, list) else value

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.ingest.assemble import counts_of
-from composer_hub.ingest.documents import head_records, parquet_columns, read_rows
+from composer_hub.ingest.documents import head_records, parquet_columns, read_rows, without_nulls
 from composer_hub.ingest.foreign import is_within, parse_json
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Trace, from_row
@@ -72,7 +72,7 @@ def session_of(row: Mapping[str, Any]) -> Session:
 def trace_of(row: Mapping[str, Any]) -> Trace:
     """Return the published trace of a row; raise _NoTrace for other rows."""
     try:
-        given = _without_nulls({name: value for name, value in row.items() if name not in _JSON_COLUMNS})
+        given = without_nulls({name: value for name, value in row.items() if name not in _JSON_COLUMNS})
         texts = {name: _decoded(row[name]) for name in _JSON_COLUMNS if row.get(name) is not None}
         if not all(is_within(value, MAX_NESTING) for value in texts.values()):
             raise _NoTrace(f"nested more than {MAX_NESTING} levels deep")
@@ -115,13 +115,6 @@ def _decoded(value: Any) -> Any:
     if isinstance(value, list):
         return [_decoded(item) if isinstance(item, str) else item for item in value]
     return parse_json(value.encode("utf-8", "surrogatepass")) if isinstance(value, str) else value
-
-
-def _without_nulls(value: Any) -> Any:
-    """Leave out what a row spells out as null, as it does for columns that are younger than the row."""
-    if isinstance(value, Mapping):
-        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
-    return [_without_nulls(item) for item in value] if isinstance(value, list) else value
 
 
 # ------------------------------------------------------------------------------------------------------------ checks
