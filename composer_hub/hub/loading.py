@@ -100,7 +100,7 @@ def commit_of(destination: Destination, ref: RepoRef, repo_type: str = "dataset"
     elif other := other_type(destination, ref.repo, repo_type):
         advice = f"{ref.repo} is a {other} there, and this needs a {repo_type}."
     else:
-        advice = f"There is no {repo_type} {ref.repo}: check the name, and the place (local, hub or a folder)."
+        advice = f"No {repo_type} has this name: check it, and the place (local, hub or a folder)."
     raise LoadError(f"There is no {ref} at {destination.address}. {advice}")
 
 

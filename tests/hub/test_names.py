@@ -79,7 +79,7 @@ def test_a_wrong_name_is_refused_with_the_place(reader: str, hub: HubDestination
     repo, repo_type = hub_repo(reader), "model" if reader == "model" else "dataset"
     with pytest.raises(composer_hub.exits.ComposerError) as caught:
         READERS[reader](hub, f"{repo}@v1.1.0")
-    assert f"There is no {repo}@v1.1.0 at {hub.address}. There is no {repo_type} {repo}:" in str(caught.value)
+    assert f"There is no {repo}@v1.1.0 at {hub.address}. No {repo_type} has this name:" in str(caught.value)
 
 
 @pytest.mark.parametrize("reader", sorted(READERS.keys() - {"lineage"}))  # which reads both
