@@ -32,6 +32,8 @@ from composer_hub.environments.process import (
 
 WORK = "/workspace"
 _TMP_BYTES = str(256 << 20)
+# bwrap gives /dev/shm to the user that mounts, and locks of multiprocessing are made there by the command's own user.
+DEVICES = ("--proc", "/proc", "--dev", "/dev", "--size", _TMP_BYTES, "--perms", "1777", "--tmpfs", "/dev/shm")
 _PASSWD = "root:x:0:0::/:/bin/sh\nagent:x:{0}:{0}::/tmp:/bin/bash\n"
 
 
@@ -69,15 +71,19 @@ class Bubblewrap:
     ) -> Completed:
         begun = time.monotonic()
         self._user.own(root)
+        if self.has_own_user and (closed := [one for one in read_only if one.stat().st_mode & 0o004 == 0]):
+            raise SandboxError(
+                f"{closed[0]} cannot be read by the sandbox's user. Run `chmod -R a+rX` on the folder where "
+                "composer_hub is installed."
+            )
         interpreter = interpreter_of(venv)
         show_modules(root, interpreter.modules)
         uid = self._user.uid if self._user.uid is not None else os.getuid()
-        files = {"/etc/passwd": memory_file(_PASSWD.format(uid).encode())}
-        if interpreter.modules:  # tools of JavaScript look this name up before they do anything
-            files["/etc/hosts"] = memory_file(b"127.0.0.1 localhost\n")
+        texts = {"/etc/passwd": _PASSWD.format(uid), "/etc/hosts": "127.0.0.1 localhost\n"}
+        files = {path: memory_file(text.encode()) for path, text in texts.items()}
         options = [
             *(("--cap-add", "CAP_SETUID", "--cap-add", "CAP_SETGID") if self._as_user else ("--unshare-user",)),
-            *("--unshare-net", "--proc", "/proc", "--dev", "/dev"),
+            *("--unshare-net", *DEVICES),
             *("--size", _TMP_BYTES, "--perms", "1777", "--tmpfs", "/tmp"),
             *_mounts((*interpreter.read_only, *read_only), interpreter.hidden),
             *("--bind", str(root), WORK, "--chdir", WORK),

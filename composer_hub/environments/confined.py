@@ -66,7 +66,8 @@ class Confined:
         home = Path(tempfile.mkdtemp(prefix="composer-home-"))
         if uid is not None:
             os.chown(home, uid, uid)
-        shown = [*interpreter.read_only, *read_only, *(Path(name) for name, _ in linked())]
+        # A rule for a link would allow all that it leads to: `/lib` has packages of the system.
+        shown = [*interpreter.read_only, *read_only, *(Path(name) for name, target in linked() if not target)]
         masks = interpreter.hidden
         policy = {
             "landlock": self.isolation == "landlock",

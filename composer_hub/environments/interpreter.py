@@ -19,7 +19,7 @@ from pathlib import Path
 from composer_hub import exits
 
 _SYSTEM = (
-    "/usr/bin /usr/lib64 /usr/lib/git-core /usr/libexec/git-core /usr/share/zoneinfo "
+    "/usr/bin /usr/lib64 /usr/lib/locale /usr/lib/git-core /usr/libexec/git-core /usr/share/zoneinfo "
     "/etc/alternatives /etc/ld.so.cache /etc/localtime"
 ).split()
 _LINKED = ("/bin", "/lib", "/lib64")  # links into /usr on current systems, folders on older ones
@@ -42,6 +42,7 @@ class Interpreter:
 @functools.lru_cache(maxsize=64)
 def interpreter_of(venv: Path | None = None) -> Interpreter:
     """Return the interpreter of a virtual environment, or this one without its packages."""
+    venv = venv.absolute() if venv is not None else None
     version = "{}.{}".format(*sys.version_info)
     home = Path(sys.base_prefix, "bin")
     modules = venv / "node_modules" if venv is not None and (venv / "node_modules").is_dir() else None

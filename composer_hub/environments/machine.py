@@ -21,7 +21,7 @@ from pathlib import Path
 
 from composer_hub import exits
 from composer_hub.environments import dockerfile, trees
-from composer_hub.environments.bubblewrap import launch
+from composer_hub.environments.bubblewrap import DEVICES, launch
 from composer_hub.environments.dockerfile import Instruction, UnsupportedDockerfile
 from composer_hub.environments.interpreter import linked
 from composer_hub.environments.process import Completed, Limits
@@ -193,7 +193,7 @@ class Machine:
             argv += [part for path in links for part in ("--ro-bind", str(path), str(path))]
         else:
             argv.append("--unshare-net")
-        return [*argv, "--proc", "/proc", "--dev", "/dev"]
+        return [*argv, *DEVICES]
 
     def _make_root(self) -> None:
         """Make the image of FROM, once per interpreter."""

@@ -42,7 +42,7 @@ def venv_for(requirements: Sequence[str], folder: Path | None = None) -> Path:
 
 def kept_environment(what: bytes, folder: Path | None, install: Callable[[Path], None]) -> Path:
     """Return the environment that is kept for what it holds; `install` fills the folder of one that is new."""
-    key, folder = hashlib.sha256(what).hexdigest()[:16], folder or venvs_folder()
+    key, folder = hashlib.sha256(what).hexdigest()[:16], (folder or venvs_folder()).absolute()
     place = folder / key
     complete = place / ".complete"
     folder.mkdir(parents=True, exist_ok=True)
@@ -55,6 +55,8 @@ def kept_environment(what: bytes, folder: Path | None, install: Callable[[Path],
             with contextlib.ExitStack() as undo:
                 undo.callback(shutil.rmtree, place, ignore_errors=True)
                 install(place)
+                # Sandboxes have users of their own, and the caller's umask may close new files to them.
+                subprocess.run(["chmod", "-R", "a+rX", place], check=True)
                 complete.touch()
                 undo.pop_all()
     return place

@@ -94,6 +94,7 @@ ANSWERS = {
         0,
         "PermissionError: [Errno 1] Operation not permitted\n",
     ),
+    "printf 'é\\n' | grep -c '^.$'": (0, "1\n"),
     "for i in $(seq 30); do sleep 0.3 & done; wait; echo all": (0, "all\n"),
 }
 
@@ -228,11 +229,46 @@ def test_read_only_paths_are_seen_and_stay_as_they_are(strongest: Sandbox, root:
     assert file.read_text() == "seen"
 
 
+_EXPECTED = """
+import multiprocessing, socket
+print(multiprocessing.Queue().empty(), socket.gethostbyname("localhost"))
+"""
+
+
+def test_processes_share_locks_and_localhost_has_an_address(strongest: Sandbox, root: Path) -> None:
+    if strongest.isolation != "bubblewrap":
+        pytest.skip("a sandbox without mounts has neither /dev/shm nor sockets")
+    done = strongest.run(["python3", "-c", _EXPECTED], root=root)
+    assert (done.exit_code, done.output) == (0, "True 127.0.0.1\n")
+
+
+def test_a_file_that_is_closed_to_the_sandboxs_user_is_named(root: Path, tmp_path: Path) -> None:
+    try:
+        sandbox = open_sandbox("bubblewrap")
+    except exits.Refused as error:
+        pytest.skip(str(error))
+    if not sandbox.has_own_user:
+        pytest.skip("only root can give a sandbox its own user")
+    (tmp_path / "closed").touch(mode=0o600)
+    with pytest.raises(SandboxError, match="closed cannot be read"):
+        sandbox.run(["true"], root=root, read_only=[tmp_path / "closed"])
+
+
 def test_packages_of_the_running_interpreter_are_not_seen(sandbox: Sandbox, root: Path) -> None:
     if sandbox.isolation == "weak":
         pytest.skip("a weak sandbox hides nothing")
     done = sandbox.run(["python3", "-c", "import json, pip"], root=root)
     assert "No module named 'pip'" in done.output or "Permission denied" in done.output
+
+
+def test_packages_of_the_system_are_not_seen(sandbox: Sandbox, root: Path) -> None:
+    if sandbox.isolation == "weak":
+        pytest.skip("a weak sandbox hides nothing")
+    installed = "/usr/lib/python3*/dist-packages/*/*.py", "/usr/lib/node_modules/*/package.json"
+    if not any(found for one in installed for found in Path("/").glob(one.lstrip("/"))):
+        pytest.skip("the system has no packages")
+    done = sandbox.run(f"cat {' '.join(installed)} 2> /dev/null | wc -c", root=root)
+    assert (done.exit_code, done.output) == (0, "0\n")
 
 
 def test_two_sandboxes_have_two_users(strongest: Sandbox, root: Path) -> None:

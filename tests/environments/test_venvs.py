@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import tempfile
 from pathlib import Path
 
@@ -39,3 +40,16 @@ def test_what_a_failed_or_killed_installation_left_is_made_again(tmp_path: Path)
     (made[0] / "left by a kill").touch()
     assert kept_environment(b"it", tmp_path, install) == kept_environment(b"it", tmp_path, install) == made[0]
     assert len(made) == 2
+
+
+def test_an_environment_can_be_read_by_every_user_and_from_every_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    before = os.umask(0o077)
+    try:
+        place = kept_environment(b"it", Path("kept"), lambda fresh: (fresh / "file").touch())
+    finally:
+        os.umask(before)
+    assert place == tmp_path / "kept" / place.name
+    assert (place / "file").stat().st_mode & 0o777 == 0o644
