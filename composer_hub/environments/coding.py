@@ -11,7 +11,7 @@ import os
 import tempfile
 import threading
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -121,6 +121,7 @@ class CodingEnvironment:
         self._task: Task | None = None
         self._calls: list[EpisodeCall] = []
         self._start: trees.Files = {}
+        self._before: trees.Files = {}
         self._known: trees.Known = {}
         self._left = self._seconds = 0.0
         self._verdict: Verdict | None = None
@@ -136,6 +137,8 @@ class CodingEnvironment:
         self._start = self._shelf.start(self._task)
         trees.write_files(self._root, self._start)
         self._known = {}
+        # Some files are never read back, such as large ones: no call has deleted them.
+        self._before = trees.read_files(self._root, self._known)
         self._calls, self._left, self._verdict = [], self._options.seconds_per_episode, None
         self._spoiled = ""
         self._scorer.waiting.add(self)
@@ -259,8 +262,12 @@ class CodingEnvironment:
             except SandboxError:
                 return False
 
+    def _relative(self, path: str) -> str:
+        """Return a path as the tree names it; programs print those of the sandbox."""
+        return path.removeprefix(f"{self._sandbox.inside(self._root)}/")
+
     def _read(self, path: str, start: int, lines: int) -> tuple[str, None]:
-        text = trees.read_file(self._root, path).decode("utf-8", "replace").splitlines(keepends=True)
+        text = trees.read_file(self._root, self._relative(path)).decode("utf-8", "replace").splitlines(keepends=True)
         chosen = text[max(start, 1) - 1 : max(start, 1) - 1 + max(lines, 1)]
         if not chosen:
             return (f"Error: {path} has {len(text)} lines." if text else "(empty file)"), None
@@ -270,11 +277,11 @@ class CodingEnvironment:
         data = text.encode("utf-8", "surrogatepass")
         if len(data) > trees.MAX_FILE:
             return f"Error: File content ({len(data)} bytes) exceeds maximum of {trees.MAX_FILE} bytes.", None
-        trees.write_file(self._root, path, data)
+        trees.write_file(self._root, self._relative(path), data)
         return f"Wrote {path}.", None
 
     def _replaced(self, path: str, old: str, new: str) -> tuple[str, None]:
-        text = trees.read_file(self._root, path).decode("utf-8")
+        text = trees.read_file(self._root, self._relative(path)).decode("utf-8")
         count = text.count(old) if old else 0
         if old == new:
             return "Error: No changes to make: old and new are the same.", None
@@ -293,11 +300,12 @@ class CodingEnvironment:
     def _tested(self, selection: str) -> tuple[str, int]:
         assert self._task is not None
         wanted = (*self._task.fail_to_pass, *self._task.pass_to_pass)
-        chosen = [selection] if selection else sorted({node.partition("::")[0] for node in wanted})
+        files = {node.partition("::")[0] for node in wanted}  # the agent does not have those of hidden tests
+        chosen = [selection] if selection else sorted(files & self._start.keys())
         if self._task.language == "javascript":
             manifest = manifest_of(self._start["package.json"])
-            files = [one.partition("::")[0] for one in chosen]
-            return self._execute(node_tests.command(manifest, files, version=node_version(), seconds=60, report=""))
+            paths = [one.partition("::")[0] for one in chosen]
+            return self._execute(node_tests.command(manifest, paths, version=node_version(), seconds=60, report=""))
         python = "python" if self._shelf.venvs.get(self._task.bundle_digest) else "python3"
         command = [python, "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider", "-o", "addopts="]
         return self._execute([*command, "--", *chosen])
@@ -335,7 +343,7 @@ class CodingEnvironment:
         changes = self._calls[-1].changes if self._calls else ()
         if tool not in ("read_file", "search") and not self._spoiled:
             try:
-                changes = trees.edits_between(self._start, trees.read_files(self._root, self._known))
+                changes = trees.edits_between(self._before, trees.read_files(self._root, self._known))
             except trees.TreeError as error:
                 result = self._spoil(error)
         self._calls.append(EpisodeCall(tool, arguments, result, code, changes, self._seconds))
@@ -368,10 +376,14 @@ class CodingEnvironment:
             self._verdict = self._submit().result()
         return self._verdict
 
-    def _undo(self, num_calls: int = 1) -> None:
-        """Take back the last calls, whose results the trainer dropped: the transcript does not hold them."""
-        if self._calls and num_calls:
-            del self._calls[-num_calls:]
+    def _keep(self, results: Iterable[tuple[str, str]]) -> None:
+        """Take back the last calls if their results, as tool and text, are not in the transcript any more."""
+        kept = 0
+        for tool, result in results:
+            # Unknown tools and wrong arguments are answered by the trainer and have never come here.
+            kept += kept < len(self._calls) and (tool, result) == (self._calls[kept].tool, self._calls[kept].result)
+        if kept < len(self._calls):
+            del self._calls[kept:]
             self._restore(self._calls[-1].changes if self._calls else ())
 
     def _restore(self, changes: Sequence[SourceEdit]) -> None:

@@ -68,9 +68,9 @@ class TracedTrainer(GRPOTrainer):
         ]
         # The loop executed these calls and then took them out of the rollout: the environment takes them back.
         for environment, rollout in zip(environments, self.last_rollouts, strict=False):
-            undo = getattr(environment, "_undo", None)
-            if undo is not None and rollout.num_dropped_calls:
-                undo(rollout.num_dropped_calls)
+            keep = getattr(environment, "_keep", None)
+            if keep is not None and rollout.num_dropped_calls:
+                keep([(one["name"], one["content"]) for one in rollout.messages if one["role"] == "tool"])
         return looped
 
     @contextlib.contextmanager

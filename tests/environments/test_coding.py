@@ -21,11 +21,14 @@ from composer_hub.environments.guard import Broken
 from composer_hub.environments.process import Completed, SandboxError
 from composer_hub.environments.sandbox import Sandbox, open_sandbox
 from composer_hub.environments.shelf import ShelfError, TaskShelf, open_shelf
+from composer_hub.environments.trees import MAX_FILE, bundle_files
 from composer_hub.environments.world import tools_of
 from composer_hub.errors.find import find_errors
 from composer_hub.hub import Card, FolderDestination, Table, publish
-from composer_hub.records import JsonObject, Message, Step, Task, ToolCall, Trace, features_of, to_row
+from composer_hub.records import JsonObject, Message, SourceEdit, Step, Task, ToolCall, Trace, features_of, to_row
 from composer_hub.session import Session
+from composer_hub.tasks.language import packed
+from composer_hub.train.rollouts import Rollout
 from tests.environments.hack_lab import hacked
 from tests.environments.toy import TOYS, Toy
 
@@ -110,6 +113,38 @@ def kinds_of(tool: str, result: str) -> set[str]:
     return {site.kind for step in trace.steps for site in step.error_sites}
 
 
+def test_a_path_that_a_program_prints_is_one_of_the_tree(environment: CodingEnvironment) -> None:
+    place = environment.run("pwd")
+    assert environment.read_file(f"{place}/durations.py") == environment.read_file("durations.py")
+    assert environment.write_file(f"{place}/new.py", "x = 1\n").startswith("Wrote ")
+    assert environment.replace(f"{place}/new.py", "x", "y").startswith("Replaced ")
+    assert environment.read_file("new.py") == "y = 1\n"
+    for path in (f"{place}//etc/passwd", f"{place}/../x", place):
+        assert environment.read_file(path).startswith("Error: ")
+
+
+def test_all_tests_are_those_that_the_agent_has(shelf: TaskShelf) -> None:
+    new = SourceEdit("tests/test_new.py", "def test_new(): pass\n")
+    task = dataclasses.replace(TOYS[1].task, bundle_digest=TOYS[1].task.task_id, hidden=(new,),
+                               fail_to_pass=("tests/test_new.py::test_new",))  # fmt: skip
+    one = coding_factory(dataclasses.replace(shelf, tasks={task.task_id: task}))()
+    one.reset(task_id=task.task_id)
+    assert "1 failed, 6 passed" in one.run_tests()
+
+
+def test_a_large_file_is_not_taken_for_a_deleted_one(shelf: TaskShelf, tmp_path: Path) -> None:
+    task = TOYS[1].task
+    bundle = tmp_path / "bundle.tar.gz"
+    bundle.write_bytes(packed({**bundle_files(shelf.bundles[task.task_id]), "data.bin": bytes(MAX_FILE + 1)}))
+    one = coding_factory(dataclasses.replace(shelf, bundles={task.task_id: bundle}))()
+    one.reset(task_id=task.task_id)
+    one.run("true")
+    one.run("echo > new")
+    assert [[edit.path for edit in call.changes] for call in one._calls] == [[], ["new"]]
+    one._keep([("run", one._calls[0].result)])
+    assert one.run("ls").split() == ["conftest.py", "data.bin", "durations.py", "tests"]
+
+
 def test_times_and_sizes_are_limited(shelf: TaskShelf) -> None:
     one = coding_factory(shelf, CodingOptions(seconds_per_call=0.5, seconds_per_episode=0.8, tree_mb=1))()
     one.reset(task_id="durations-show")
@@ -187,11 +222,16 @@ def test_a_new_episode_and_the_end_leave_no_folder(shelf: TaskShelf) -> None:
     assert not homes[1].exists()
 
 
-def test_a_dropped_call_is_taken_back(environment: CodingEnvironment) -> None:
-    environment.write_file("durations.py", TOYS[0].solution["durations.py"].decode())
+def test_a_dropped_turn_is_taken_back_and_nothing_before_it(environment: CodingEnvironment) -> None:
+    wrote = environment.write_file("durations.py", TOYS[0].solution["durations.py"].decode())
     environment.run("echo broken > durations.py; echo x > new.py")
     assert environment.get_reward() == 0.0
-    environment._undo()
+    kept = [{"role": "tool", "name": "write_file", "content": wrote}]
+    # The trainer answers the second call of the dropped turn itself, so the environment has not seen it.
+    calls = [{"type": "function", "function": {"name": name, "arguments": {}}} for name in ("run", "no_such_tool")]
+    turns = [{"role": "assistant", "content": ""}, *kept, {"role": "assistant", "content": "", "tool_calls": calls}]
+    assert Rollout([1], [2, 3, 4, 5], [1, 0, 0, 1], turns).num_dropped_calls == 2
+    environment._keep([(one["name"], one["content"]) for one in kept])
     assert not (environment._root / "new.py").exists()
     assert environment.get_reward() == 1.0
 
