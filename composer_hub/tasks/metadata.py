@@ -7,7 +7,7 @@ import configparser
 import re
 import sys
 import tomllib
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
@@ -65,7 +65,9 @@ def read_metadata(folder: Path) -> Metadata:
         **{key: poetry[key] for key in ("name", "version") if key in poetry},
     }
     required = [str(one) for one in table.get("dependencies", older.get("install_requires", []))]
-    required += [one for one in poetry.get("dependencies", {}) if one.lower() != "python"]
+    required += list(_of_poetry(poetry))
+    for group, settings in poetry.get("group", {}).items():
+        optional[group] = list(_of_poetry(settings))
     required = required or [one for one in listed if "extra ==" not in one]
     for one in listed:
         if found := re.search(r"extra == ['\"]([\w.-]+)['\"]", one):
@@ -82,6 +84,14 @@ def read_metadata(folder: Path) -> Metadata:
     )
 
 
+def _of_poetry(table: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the requirements of a table of Poetry without their versions; optional ones are left out."""
+    for name, wanted in table.get("dependencies", {}).items():
+        facts = wanted if isinstance(wanted, dict) else {}
+        if name.lower() != "python" and not facts.get("optional"):
+            yield f"{name}; {facts['markers']}" if "markers" in facts else name
+
+
 def _setup_cfg(folder: Path) -> dict[str, Any]:
     """Return the name and the requirements that a `setup.cfg` states."""
     parser = configparser.ConfigParser(interpolation=None)
@@ -91,7 +101,8 @@ def _setup_cfg(folder: Path) -> dict[str, Any]:
         return {}
     name, listed = parser.get("metadata", "name", fallback=""), parser.get("options", "install_requires", fallback="")
     version = parser.get("metadata", "version", fallback="")
-    required = [one.strip() for one in listed.splitlines() if one.strip() and not one.startswith("#")]
+    lines = (re.sub(r"(^|\s)#.*", "", one).strip() for one in listed.splitlines())
+    required = [one for one in lines if one]
     return {
         key: value
         for key, value in (

@@ -103,6 +103,30 @@ def test_files_that_git_ignores_are_not_copied(tmp_path: Path) -> None:
     assert (package.folder / "tinytext/words.py").exists()
 
 
+def test_comments_beside_requirements_are_not_read(tmp_path: Path) -> None:
+    (tmp_path / "setup.cfg").write_text(
+        "[metadata]\nname = x\n[options]\ninstall_requires =\n  six>=1  # why\n  # more\n  y @ https://h/y.whl#egg=y\n"
+    )
+    assert read_metadata(tmp_path).requirements == ("six>=1", "y @ https://h/y.whl#egg=y")
+
+
+def test_poetrys_optional_requirements_are_left_out_and_its_markers_and_groups_count(tmp_path: Path) -> None:
+    (tmp_path / "pyproject.toml").write_text("""
+[tool.poetry.dependencies]
+python = "^3.11"
+tomli = "*"
+rich = {version = "^13", optional = true}
+pywin32 = {version = "*", markers = "sys_platform == 'win32'"}
+[tool.poetry.group.dev.dependencies]
+responses = "^0.25"
+black = "*"
+""")
+    (tmp_path / "test_it.py").write_text("import responses\n")
+    metadata = read_metadata(tmp_path)
+    assert metadata.requirements == ("tomli", "pywin32; sys_platform == 'win32'")
+    assert metadata.test_requirements == ("responses",)
+
+
 def test_metadata_comes_from_pyproject_with_what_the_tests_need(tmp_path: Path) -> None:
     (tmp_path / "pyproject.toml").write_text(
         '[project]\nname = "x"\nversion = "2"\ndependencies = ["six"]\nlicense = {text = "GPL-3.0-or-later"}\n'
