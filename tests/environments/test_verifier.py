@@ -140,7 +140,7 @@ WRITTEN = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", WRITTEN)
+@pytest.mark.parametrize("name", quick(3, WRITTEN))
 def test_new_tests_must_judge_what_code_does_and_not_its_text(lab: Lab, name: str) -> None:
     toy = TOYS[0]
     source = toy.files["durations.py"].decode()
@@ -229,7 +229,7 @@ class Killing:
                     continue
 
 
-@pytest.mark.parametrize("killed", [{0}, {1}, {0, 1, 2}], ids=["tests", "oracle", "all"])
+@pytest.mark.parametrize("killed", quick(1, [{0}, {1}, {0, 1, 2}]), ids=["tests", "oracle", "all"])
 def test_a_verification_that_is_killed_from_outside_is_repeated_and_never_a_zero(lab: Lab, killed: set[int]) -> None:
     if not lab.sandbox.has_own_user:
         pytest.skip("only commands with a user of their own can be told from others")

@@ -14,6 +14,7 @@ import pytest
 from composer_hub import ingest, shards
 from composer_hub.hub import NothingToPublish, PublishOptions, destination
 from composer_hub.shards import Staging
+from tests.quick import quick
 from tests.shards.sessions import TOKEN, write_sessions
 
 OPTIONS = ingest.Options(workers=1, scan=False)
@@ -47,7 +48,9 @@ def sessions(tmp_path: Path) -> Path:
     return write_sessions(tmp_path / "sessions", 40)
 
 
-@pytest.mark.parametrize(("executor", "num_shards"), [(shards.here, 1), (shards.here, 64), (shards.in_processes(2), 5)])
+@pytest.mark.parametrize(
+    ("executor", "num_shards"), quick(1, [(shards.in_processes(2), 5), (shards.here, 1), (shards.here, 64)])
+)
 def test_shards_publish_the_bytes_of_one_process(
     publish: Publish, sessions: Path, tmp_path: Path, executor: shards.Executor, num_shards: int
 ) -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from composer_hub.local_hub.server import ServerProcess
+from tests.quick import quick
 
 SCRIPT = Path(__file__).with_name("clients.py")
 HF = str(Path(sys.executable).with_name("hf"))
@@ -23,7 +24,7 @@ def run(command: list[str], env: dict[str, str]) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("way", ["xet", "lfs"])
+@pytest.mark.parametrize("way", quick(1, ["xet", "lfs"]))
 @pytest.mark.parametrize("flow", ["commits_and_files", "folders", "dataset"])
 def test_the_flow_works_unchanged(
     flow: str, way: str, client_env: dict[str, str], hub_repo: Callable[[str], str]

@@ -21,6 +21,7 @@ from composer_hub.pairs.votes import VOTES_FILE, VotesError
 from composer_hub.records import Vote, to_row
 from composer_hub.replay.fake import TeacherServer, oracle_of, serving
 from tests.figures import only_people_read
+from tests.quick import quick
 from tests.replay.sample import trace_of
 
 
@@ -258,7 +259,7 @@ def test_a_time_is_read_with_its_unit(
 DAMAGES = [b"", b"{", b"\xff\xfe", b"[]", b"{}", b"null", b'"text"', "half", "text"]
 
 
-@pytest.mark.parametrize("damage", DAMAGES, ids=repr)
+@pytest.mark.parametrize("damage", quick(3, DAMAGES), ids=repr)
 def test_a_damaged_vote_is_named_and_the_same_run_writes_it_again_for_nothing(
     damage: bytes | str, server: tuple[TeacherServer, str], traces: Path, tmp_path: Path,
     capsys: pytest.CaptureFixture[str],

@@ -23,7 +23,6 @@ import pytest
 import composer_hub
 from composer_hub.cli.sharding import EXECUTORS
 from composer_hub.replay import fake
-from tests.quick import quick
 from tests.shards.sessions import write_sessions
 
 ROOT = Path(__file__).parents[2]
@@ -144,7 +143,8 @@ def _options(value: Any) -> set[str]:
         return set()
 
 
-@pytest.mark.parametrize("caller", quick(1, CALLERS))
+@pytest.mark.slow
+@pytest.mark.parametrize("caller", CALLERS)
 def test_stages_with_workers_run_from_any_program(caller: str, place: Path, url: str) -> None:
     path = place / "program.py"
     path.write_text(program(NAMES, "results.json"))

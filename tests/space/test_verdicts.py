@@ -168,6 +168,7 @@ def test_a_verdict_file_of_anyone_is_read_without_trust(tmp_path: Path) -> None:
     assert found["note"] == ""
 
 
+@pytest.mark.slow
 def test_a_forged_verdict_changes_neither_the_space_nor_the_next_version(
     hub_server: ServerProcess, where: hub.HubDestination, tmp_path: Path
 ) -> None:

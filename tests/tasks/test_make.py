@@ -525,6 +525,7 @@ def landlock_or_any() -> str:
         return "auto"
 
 
+@pytest.mark.slow
 def test_the_command_publishes_checks_and_gives_the_same_rows_as_one_worker_in_another_sandbox(
     few: tasks.TaskSet, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

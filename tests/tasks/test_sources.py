@@ -459,6 +459,7 @@ def test_a_package_that_pytest_itself_loads_is_refused_by_name(venv: Path, tmp_p
     assert (report.refused, "Leave out this package" in report.sentence) == ("installed_twice", True)
 
 
+@pytest.mark.slow
 def test_what_brings_a_copy_of_the_package_is_not_installed_for_its_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ pytest.importorskip("trl")
 
 from composer_hub.train.hinting import REASONS  # noqa: E402
 from composer_hub.train.metrics import METRICS, gradient_norms, probed_parameter, rollout_means  # noqa: E402
+from tests.quick import quick  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 from tests.train.test_rollouts import RIGHT, WRONG, acted, call, rollout  # noqa: E402
 from tests.train.test_trainer import numbers  # noqa: E402
@@ -86,7 +87,9 @@ def test_an_evaluation_has_the_terms_but_trains_and_judges_nothing(make_trainer:
     assert trainer.terms.state()["replay"]["loader"]["position"] == 0
 
 
-@pytest.mark.parametrize("more", [{}, {"gradient_checkpointing": True}], ids=["plain", "gradient checkpointing"])
+@pytest.mark.parametrize(
+    "more", quick(1, [{}, {"gradient_checkpointing": True}]), ids=["plain", "gradient checkpointing"]
+)
 def test_looking_does_not_change_a_bit_of_the_weights(make_trainer: Any, more: dict[str, Any]) -> None:
     channels = {"alpha_sdpo": 0.5, "beta_replay": 0.2, "max_steps": 2}
     runs = [make_trainer(**channels, measure_every=every, **more) for every in (0, 1)]

@@ -39,6 +39,7 @@ from composer_hub.train.terms import TermModel  # noqa: E402
 from composer_hub.train.tokens import tokenizer_digest  # noqa: E402
 from composer_hub.train.trace_sites import Student, TraceEncoder  # noqa: E402
 from tests.plugins.training import without_plots  # noqa: E402
+from tests.quick import quick  # noqa: E402
 from tests.train.runs import config_of, pairs_of, steps_of  # noqa: E402
 from tests.train.test_metrics import general  # noqa: E402
 from tests.train.test_tokens import desk_pair  # noqa: E402
@@ -177,7 +178,7 @@ def test_with_alpha_zero_traces_change_nothing(make_trainer: Any, trained: Any, 
     assert loader.position == 0
 
 
-@pytest.mark.parametrize("aim", ["all", "fork"])
+@pytest.mark.parametrize("aim", quick(1, ["fork", "all"]))
 def test_cutting_the_sites_of_a_step_into_more_pieces_does_not_change_it(
     sites: list[HintSite], world: Any, tmp_path: Path, aim: str
 ) -> None:

@@ -17,6 +17,7 @@ pytest.importorskip("peft")
 
 from benchmarks import offline_hints as study  # noqa: E402
 from benchmarks.ablation.report import sign_flip  # noqa: E402
+from tests.quick import quick  # noqa: E402
 
 SIZE = study.Size(context=40, action=30, train_sites=2, held_out_sites=1, ordinary=1, epochs=1)
 
@@ -67,7 +68,7 @@ def test_the_sign_flip_test_counts_every_way_to_flip(values: list[float], p: flo
     assert sign_flip(values) == pytest.approx(p)
 
 
-@pytest.mark.parametrize("arm", ["all_kl", "fork_kl", "all_control_kl", "sft"])
+@pytest.mark.parametrize("arm", quick(1, ["fork_kl", "all_kl", "all_control_kl", "sft"]))
 def test_an_arm_learns_and_is_recorded_once(arm: str, sites: Path, world: Any, tmp_path: Path) -> None:
     model, tokenizer = world
     model.save_pretrained(tmp_path / "model")

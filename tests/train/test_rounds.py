@@ -93,6 +93,7 @@ def test_a_worker_ends_with_the_adapter_of_the_repository_and_peft_knows_its_nam
     assert len(read_status(place.where, repo).closed) == 2
 
 
+@pytest.mark.slow
 def test_a_worker_that_continues_in_the_middle_of_a_round_sends_what_it_would_have_sent(
     place: Place, hub_repo: Callable[[str], str]
 ) -> None:

@@ -74,6 +74,7 @@ def ringing(at: int, *numbers: int) -> Callable[[], float]:
 CONTAINER = "--environment tests.train.unfit:Container --tasks composer_hub.environments.desk:tasks".split()
 
 
+@pytest.mark.slow
 def test_a_run_that_preflight_and_sigterm_have_interrupted_ends_with_the_same_weights(
     shelf: Path, world: Any, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -148,6 +149,7 @@ def test_a_signal_before_training_ends_the_run_at_once(
     assert not list(folder.glob("checkpoint-*"))
 
 
+@pytest.mark.slow
 def test_ctrl_c_in_training_saves_the_step_and_a_second_one_does_not_wait_for_it(shelf: Path, world: Any) -> None:
     folder = shelf / "runs" / "ctrl_c"
     words = arguments(world, shelf, folder.name, "--max_minutes", "9", "--repo", "me/ctrl-c")

@@ -16,6 +16,7 @@ peft = pytest.importorskip("peft")
 from transformers import TrainerCallback  # noqa: E402
 
 from composer_hub.train.teacher import HintTeacher, head_of, without_dropout  # noqa: E402
+from tests.quick import quick  # noqa: E402
 from tests.train.runs import steps_of  # noqa: E402
 
 IDS = torch.tensor([[5, 6, 7, 8]])
@@ -73,7 +74,7 @@ class Noted(TrainerCallback):
 
 
 @pytest.mark.parametrize(
-    "options", [{}, {"peft_config": lora()}, {"beta": 0.04}], ids=["all weights", "LoRA", "a reference model"]
+    "options", quick(1, [{}, {"peft_config": lora()}, {"beta": 0.04}]), ids=["all weights", "LoRA", "a reference model"]
 )
 def test_a_fixed_teacher_has_the_values_with_which_training_begins(make_trainer: Any, options: dict[str, Any]) -> None:
     # FSDP2 shards the weights when training begins and has none of its shards earlier; every other way does the same.
@@ -133,7 +134,7 @@ def test_without_dropout_a_gradient_is_exact_and_takes_no_random_numbers_even_if
 
 @pytest.mark.parametrize(
     "options",
-    [{"lora": True}, {}, {"teacher": "live"}],
+    quick(1, [{"lora": True}, {}, {"teacher": "live"}]),
     ids=["adapter", "fixed", "live"],
 )
 def test_a_resumed_run_equals_the_uninterrupted_one(make_trainer: Any, tmp_path: Path, options: dict[str, Any]) -> None:

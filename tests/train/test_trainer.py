@@ -26,6 +26,7 @@ from composer_hub.train.teacher import HintTeacher  # noqa: E402
 from composer_hub.train.terms import TermModel  # noqa: E402
 from composer_hub.train.trainer import TrainerError  # noqa: E402
 from composer_hub.train.uplift import SiteUplift, site_uplifts  # noqa: E402
+from tests.quick import quick  # noqa: E402
 from tests.train.runs import steps_of, written_attempts  # noqa: E402
 
 SHAPES = ((1, 8), (2, 4), (4, 2))
@@ -44,7 +45,7 @@ def test_with_both_weights_zero_it_is_grpo_to_the_last_bit(trained: Any, options
         assert torch.equal(one, other)
 
 
-@pytest.mark.parametrize("aim", ["all", "fork"])
+@pytest.mark.parametrize("aim", quick(1, ["all", "fork"]))
 def test_cutting_a_batch_into_more_pieces_does_not_change_a_step(make_trainer: Any, aim: str) -> None:
     names = ("loss", "grad_norm", "channel/hint/loss", "channel/replay/loss")
     found = []
