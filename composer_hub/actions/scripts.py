@@ -11,6 +11,7 @@ in this order, with arguments that the script writes out. Nothing is claimed abo
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
@@ -77,7 +78,8 @@ def _script_of(text: str) -> PlainScript | None:
         return None
     reader = _Interpreter()
     try:
-        reader.run(root.named_children, ChainMap())
+        with contextlib.suppress(_Return):  # a script may leave early, by `exit()` for example
+            reader.run(root.named_children, ChainMap())
     except (NotPlain, RecursionError):
         return None
     return PlainScript(tuple(reader.calls), tuple(reader.prints))
@@ -130,7 +132,7 @@ class _Interpreter:
         if handler := _STATEMENTS.get(node.type):
             handler(self, node, scope)
         elif node.type not in _SILENT:
-            self.opaque(node)
+            self.opaque(node, scope)
 
     def block(self, node: Node, scope: _Scope) -> None:
         self.run(node.named_children, scope.new_child())
@@ -165,13 +167,15 @@ class _Interpreter:
         """Make every name below a node unknown, and see to it that it calls no tool."""
         for name in names_in(node):
             scope[name] = UNKNOWN
-        self.opaque(node)
+        self.opaque(node, scope)
 
-    def opaque(self, node: Node) -> None:
-        """Pass over code that is not understood: it may print, but not call a tool."""
+    def opaque(self, node: Node, scope: _Scope) -> None:
+        """Pass over code that is not understood: it may print and change what it names, but not call a tool."""
         names = set(names_in(node))
         if "tools" in names or names & _UNSAFE:
             raise NotPlain
+        for name in assigned_in(node):
+            _forget(scope, name)
         if "text" in names:
             self.prints.append(Print((UNKNOWN,), is_certain=False))
 
@@ -223,18 +227,31 @@ class _Interpreter:
         return UNKNOWN
 
     def attempt(self, node: Node, scope: _Scope) -> None:
-        self.block(part_of(node, "body"), scope)
+        try:
+            self.block(part_of(node, "body"), scope)
+        except _Return:
+            if node.child_by_field_name("finalizer"):
+                raise NotPlain from None  # which runs after all
+            raise
         if handler := node.child_by_field_name("handler"):
             inner = scope.new_child()
             if name := handler.child_by_field_name("parameter"):
                 self.forget(name, inner)
-            self.in_doubt((part_of(handler, "body"), inner))
+            try:
+                self.in_doubt((part_of(handler, "body"), inner))
+            except _Return:
+                self.doubt += 1
         if final := node.child_by_field_name("finalizer"):
             self.statement(part_of(final, "body"), scope)
 
     def leave(self, node: Node, scope: _Scope) -> None:
         value = self.value(node.named_children[0], scope) if node.named_children else None
         raise _Return(UNKNOWN if self.doubt else value)
+
+    def fail(self, node: Node, scope: _Scope) -> None:
+        if not self.doubt:
+            raise NotPlain  # a handler may go on
+        self.leave(node, scope)
 
     def expression(self, node: Node, scope: _Scope) -> None:
         for part in node.named_children:
@@ -253,7 +270,7 @@ class _Interpreter:
             return found
         if node.type in _LITERALS:
             return _LITERALS[node.type]
-        self.opaque(node)
+        self.opaque(node, scope)
         return UNKNOWN
 
     def name(self, node: Node, scope: _Scope) -> Any:
@@ -309,7 +326,7 @@ class _Interpreter:
             elif part.type == "spread_element" and isinstance(more := self.first(part, scope), dict):
                 values |= more
             elif part.type != "comment":
-                self.opaque(part)
+                self.opaque(part, scope)
                 is_known = False
         return values if is_known else UNKNOWN
 
@@ -336,7 +353,7 @@ class _Interpreter:
             return self.filled(given, scope, text_of)
         arguments = self.list(given, scope) if given.type == "arguments" else UNKNOWN
         if not isinstance(arguments, list):
-            self.opaque(callee)
+            self.opaque(callee, scope)
             return UNKNOWN
         if callee.type == "identifier" and name not in scope:
             return self.built_in(name, arguments)
@@ -407,6 +424,8 @@ class _Interpreter:
             return flat((owner, *arguments))
         if name == "entries":
             return [[place, one] for place, one in enumerate(owner)]
+        if name in _CHANGING:
+            owner[:] = [UNKNOWN]
         return self.handed_over(arguments)
 
     def apply(self, function: _Function, arguments: Sequence[Any]) -> Any:
@@ -460,7 +479,7 @@ class _Interpreter:
         if isinstance(owner, dict):
             owner[name if is_certain else "?"] = value if is_certain else UNKNOWN
         elif isinstance(owner, list):
-            owner.append(UNKNOWN)
+            owner[:] = [UNKNOWN]
 
     def binary(self, node: Node, scope: _Scope) -> Any:
         operator, left = text_of(part_of(node, "operator")), self.value(part_of(node, "left"), scope)
@@ -547,7 +566,7 @@ _STATEMENTS: Mapping[str, _Step] = {
     "do_statement": _Interpreter.loop,
     "try_statement": _Interpreter.attempt,
     "return_statement": _Interpreter.leave,
-    "throw_statement": _Interpreter.leave,
+    "throw_statement": _Interpreter.fail,
 }
 _SILENT = frozenset((
     "comment", "empty_statement", "function_declaration", "generator_function_declaration", "break_statement",
@@ -576,7 +595,8 @@ _EXPRESSIONS: Mapping[str, _Step] = {
 }
 _EQUALITIES = ("===", "==", "!==", "!=")
 _LITERALS: Mapping[str, Any] = {"true": True, "false": False, "null": None, "undefined": None}
-_METHODS = frozenset(
+_CHANGING = frozenset("copyWithin fill pop reverse shift sort splice unshift".split())
+_METHODS = _CHANGING | frozenset(
     "map forEach flatMap filter join push concat entries trim toString slice split replace reduce some every".split()
 )
 _UNSAFE = frozenset(("eval", "Function", "globalThis"))

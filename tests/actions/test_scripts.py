@@ -9,7 +9,7 @@ import pytest
 from composer_hub.actions.calls import command_of
 from composer_hub.actions.script_results import CallResult, output_of, results_of
 from composer_hub.actions.script_values import PlainScript
-from composer_hub.actions.scripts import calls_in, script_of
+from composer_hub.actions.scripts import _CHANGING, calls_in, script_of
 from composer_hub.records import ToolCall
 
 RUN = "const r = await tools.exec_command({cmd:'make test', workdir:'/w'}); "
@@ -68,6 +68,10 @@ MAYBE_ID = "text(r.output); if (r.session_id) text(`ID=${r.session_id}`);"
             ["y"],
         ),
         ("const {exec_command: run} = tools; text(await run({cmd: 'x'}));", ["x"]),
+        (RUN + "text(r.output); exit();", ["make test"]),
+        (RUN + "text(r.output); return;", ["make test"]),
+        (RUN + "if (!r.output) { text(''); exit(); } else { text(r.output); }", ["make test"]),
+        ("try { text(await tools.exec_command({cmd: 'x'})); } catch (e) { text(String(e)); exit(); }", ["x"]),
         ("text(ALL_TOOLS.filter(one => one.name.includes('git')));", []),
         ("", []),
     ],
@@ -94,6 +98,14 @@ def test_a_plain_script_makes_the_calls_that_it_writes_out(text, expected):
         "const r = await tools.exec_command({cmd: 'x'",  # broken off
         "const f = () => f(); f(); tools.exec_command({cmd: 'x'});",
         RUN + "if (!r.output) { text(''); return; } await tools.exec_command({cmd: 'y'});",
+        "try { await tools.exec_command({cmd: 'x'}); throw 1; } catch (e) { await tools.exec_command({cmd: 'y'}); }",
+        "try { await tools.exec_command({cmd: 'x'}); } catch (e) { exit(); } await tools.exec_command({cmd: 'y'});",
+        "try { exit(); } finally { await tools.exec_command({cmd: 'x'}); }",
+        "let i = 0; i++; await tools.exec_command({cmd: `echo ${i}`});",
+        "let c = 'x'; switch (pick()) { case 1: c = 'y'; } await tools.exec_command({cmd: c});",
+        "let c = 'x'; new Promise(done => { c = 'y'; done(); }); await tools.exec_command({cmd: c});",
+        "const a = ['x', 'y']; a[0] = 'z'; await tools.exec_command({cmd: a[0]});",
+        *(f"const a = ['y', 'x']; a.{name}(); await tools.exec_command({{cmd: a[0]}});" for name in sorted(_CHANGING)),
         "let a = ['x']; " + "a = [...a, ...a]; " * 40 + "await tools.exec_command({cmd: a.join('')});",
         "let a = ['x']; " + "a = [a, a]; " * 40 + "await tools.exec_command({cmd: a});",
         "let a = ['x']; " + "a = [a, a]; " * 40 + "text(a);",
