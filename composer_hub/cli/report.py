@@ -54,8 +54,8 @@ def report(sources: tuple[str, ...], path: str, open_page: bool, options: stage.
         memory=Path(os.environ.get("COMPOSER_HUB_STATE") or home / ".local" / "state" / "composer_hub"),
     )
     folders = [Path(source).expanduser() for source in sources] or default_folders(os.environ, home)
-    if missing := [str(folder) for folder in folders if not folder.exists()]:
-        raise exits.UsageError(f"There is no {missing[0]}. Name a file or a folder of sessions.")
+    if missing := [source for source in sources if not source or not Path(source).expanduser().exists()]:
+        raise exits.UsageError(f"There is no {missing[0] or 'empty path'}. Name a file or a folder of sessions.")
     if not sources:
         out.note(f"Reading {', '.join(str(folder) for folder in folders)}.")
     with out.progress("reading") as bar:

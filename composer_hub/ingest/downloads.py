@@ -29,6 +29,8 @@ def local_sources(
     origins: dict[str, Origin] = {}
     for source in sources:
         uri = str(source)
+        if not uri:  # an unset variable of the shell, not the folder in which the command runs
+            raise exits.UsageError("A source is empty. Name a file or a folder of sessions ('.' for this one).")
         if not uri.startswith("hf://"):
             path = Path(source).expanduser()
             paths += local_files(path) if path.is_dir() else [path]

@@ -133,11 +133,16 @@ class Reading:
         if trace_id in self._seen_traces:
             # Two files of one session that diverged: both stay, under different ids.
             counts["same_session"] += 1
-            original, trace_id = trace_id, stable_id("copy", trace_id, new.trace.steps[0].step_id)
+            original, trace_id = trace_id, stable_id("copy", trace_id, digest or new.trace.steps[0].step_id)
             kept.held[trace_id] = original
             if self._is_denied(report, trace_id):
                 return None
-            new = new.with_trace(dataclasses.replace(new.trace, trace_id=trace_id))
+            # The id of a step without a key is its place in the session, which another file has, too.
+            steps = tuple(
+                step if key else dataclasses.replace(step, step_id=stable_id("step", trace_id, step.step_id))
+                for step, key in zip(new.trace.steps, new.keys, strict=True)
+            )
+            new = new.with_trace(dataclasses.replace(new.trace, trace_id=trace_id, steps=steps))
         self._seen_traces.add(trace_id)
         self._seen_keys.update(key for key in new.keys if key)
         self._seen_keys.update([digest] if digest else [])

@@ -75,3 +75,8 @@ def test_a_folder_with_another_file_of_that_name_is_read_whole(tmp_path: Path) -
     (tmp_path / "composer_manifest.json").write_text("{")
     assert local_files(tmp_path) == [tmp_path]
     assert local_files(tmp_path / "none") == [tmp_path / "none"]
+
+
+def test_an_empty_source_is_not_the_folder_of_the_command():
+    with pytest.raises(exits.UsageError, match="A source is empty"):
+        local_sources([""], None)

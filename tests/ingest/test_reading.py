@@ -174,6 +174,18 @@ def test_a_resumed_session_gives_only_its_new_steps_beside_the_one_it_copies(fol
     assert (ingest.report.counts["duplicate_steps"], ingest.report.counts["duplicate_traces"]) == (5, 1)
 
 
+def test_older_copies_of_a_session_whose_steps_have_no_keys_have_ids_of_their_own(logs, tmp_path):
+    lines = (logs / "goose" / "20260708_1.jsonl").read_text().splitlines(keepends=True)
+    for age in range(3):
+        copy = tmp_path / f"copy-{age}" / "20260708_1.jsonl"
+        copy.parent.mkdir()
+        copy.write_text("".join(lines[: len(lines) - age]))
+    sessions, _ = run(tmp_path)
+    steps = [step.step_id for session in sessions for step in session.trace.steps]
+    assert len({session.trace.trace_id for session in sessions}) == len(sessions) == 3
+    assert len(set(steps)) == len(steps)
+
+
 def test_the_same_file_under_two_names_is_read_once(folder):
     path = folder / "claude_code/rewind.jsonl"
     (folder / "link.jsonl").symlink_to(path)
