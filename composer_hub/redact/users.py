@@ -16,7 +16,10 @@ from composer_hub.redact.needles import Needles
 from composer_hub.redact.triggers import WordsWith
 
 _GENERIC = frozenset(words("users of no one"))
-_USER = re.compile(r"(?P<v>[A-Za-z][\w.-]{1,31}(?:~\d)?)(?=[/\\\s\"'`:;,)\]}>|%*?&!<\x1b]|\Z)")
+_USER = re.compile(
+    r"(?P<v>[A-Z][\w.-]{1,31}(?: [A-Z][\w.-]{1,31}){1,2}(?=[/\\])"  # `C:\Users\Grete Kaiserling\src`
+    r"|[A-Za-z][\w.-]{1,31}(?:~\d)?)(?=[/\\\s\"'`:;,)\]}>|%*?&!<\x1b]|\Z)"
+)
 _DASHED_USER = re.compile(r"(?P<v>[A-Za-z][A-Za-z0-9_.]{1,31})(?=[-/\\\s\"'`:;,)\]}>\x1b]|\Z)")
 _TILDE = re.compile(r"(?:cd ~|(?<![\w/.~@^-])~(?=[\w.-]{3,32}/))([a-z][\w.-]{2,31})(?=[/\s\"'\\]|\Z)")
 _HOMES = (
@@ -183,7 +186,8 @@ def _of_homes(text: str) -> Iterator[str]:
             while text[at : at + 1] == "\\":  # JSON in JSON doubles them
                 at += 1
             if rooted and (match := pattern.match(text, at)):
-                yield match["v"].rstrip(".")
+                name = match["v"].rstrip(".")
+                yield from dict.fromkeys((name, name.partition(" ")[0]))
             at = text.find(anchor, at)
 
 

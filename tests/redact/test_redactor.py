@@ -206,6 +206,19 @@ def test_a_user_name_with_a_dot_is_found_in_the_folder_name_harnesses_make_of_it
     assert contents(redacted)[0].startswith("-Users-[USER_x")
 
 
+def test_a_user_name_of_two_words_goes_whole() -> None:
+    talk = [
+        "see C:\\Users\\Grete Kaiserling\\x.py",
+        "/Users/Grete Kaiserling/b",
+        "Grete ran it",
+        "ls /Users/Grete Desktop",
+    ]
+    redacted = Redactor(SALT).trace(a_trace(*talk, cwd="C:\\Users\\Grete Kaiserling\\code"))
+    texts = [redacted.cwd, *contents(redacted)]
+    assert not [text for text in texts if "Grete" in text or "Kaiserling" in text]
+    assert texts[-1].endswith("] Desktop")
+
+
 def test_a_user_name_that_is_a_word_is_replaced_in_paths_only() -> None:
     redacted = Redactor(SALT).trace(a_trace("mark the line in /home/mark/x", cwd="/home/mark"))
     assert contents(redacted)[0].startswith("mark the line in /home/[USER_x")

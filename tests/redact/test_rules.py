@@ -49,6 +49,8 @@ HIDDEN = {
     "mysql -p": (f"mysql -u root -p{B62[:12]} app", "mysql -u root -p[SECRET_1] app"),
     "curl -u": (f"curl -u bob:{B62[:12]} https://x.io", "curl -u bob:[SECRET_1] https://x.io"),
     "a url": ("postgres://app:s3cr3tpw@db.io/x", "postgres://app:[SECRET_1]@db.io/x"),
+    "a url, @ in its password": ("redis://:s3c@r3tpw!@cache:6379/0", "redis://:[SECRET_1]@cache:6379/0"),
+    "a url, a short part before the @": ("mysql://app:K7@m:zzq!@db/x", "mysql://app:[SECRET_1]@db/x"),
     "a bearer header": (f"Authorization: Bearer {B62[:30]}", "Authorization: Bearer [SECRET_1]"),
     "a basic header": ("Authorization: Basic c3ZjOmh1bnRlcjI=", "Authorization: Basic [SECRET_1]"),
     "netrc": (f"machine x.io login bob password {B62[:14]}", "machine x.io login bob password [SECRET_1]"),
