@@ -462,6 +462,10 @@ def _first_difference(wrong: Sequence[str], right: Sequence[str], *, kept: bool)
     one, other = ([line.strip() for line in lines] for lines in (wrong, right))
     known = {"", *one}
     for kind, begin, end, first, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        if not kept and begin == 0 < len(one) - end:
+            first = max(first, last - end)
+        elif not kept and end == len(one) and begin > 0:
+            last = min(last, first + end - begin)
         new = [at for at in range(first, last) if other[at] not in known]
         if new and (kept or kind == "replace" or (begin > 0 and end < len(one))):
             block = itertools.takewhile(lambda line: line.strip() not in known, right[new[0] : last])

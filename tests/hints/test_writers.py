@@ -148,6 +148,8 @@ PROVEN = [
     ([no_text("import os\nimport sys\n\nPATH = os.curdir"), ("Edit", {**FILE, "old_string": "import os\nimport re\nimport sys\n\nPATH = os.curdir", "new_string": "y"}, "ok")], "The text there is:\nimport os\nimport re\nimport sys"),
     ([("Edit", {**FILE, "old_string": "x", "new_string": "y"}, "Found 2 matches of the string to replace, but replace_all is false."), ("Edit", {**FILE, "old_string": "x", "new_string": "y", "replace_all": True}, "ok")], "Set replace_all = true."),
     ([("Edit", {**FILE, "old_string": "return total_of(items)", "new_string": "y"}, "Found 2 matches of the string to replace, but replace_all is false."), ("Edit", {**FILE, "old_string": "def two():\n    return total_of(items)", "new_string": "y"}, "ok")], "The text there is:\ndef two():\n    return total_of(items)"),
+    ([no_text("total = 1\nfor one in items:\n    total += one.price\nreturn total"), ("Edit", {**FILE, "old_string": "import os\nimport re\nimport sys\n\ntotal = 0\nfor one in items:\n    total += one.price\nreturn total", "new_string": "y"}, "ok")], "The text there is:\n\ntotal = 0\nfor one in items:"),
+    ([no_text("for one in items:\n    total += one.price\nreturn total"), ("Edit", {**FILE, "old_string": "for one in items:\n    total += one.price\nreturn total / 2\nprint(1)\nprint(2)", "new_string": "y"}, "ok")], "The text there is:\n    total += one.price\nreturn total / 2\nprint(1)"),
     ([("apply_patch", {"input": PATCH.format("return 2")}, LOST), ("apply_patch", {"input": PATCH.format("return 22")}, "ok")], "The text there is:\ndef two():\n    return 22"),
 ]  # fmt: skip
 
