@@ -137,7 +137,7 @@ class Reading:
             kept.held[trace_id] = original
             if self._is_denied(report, trace_id):
                 return None
-            # The id of a step without a key is its place in the session, which another file has, too.
+            # The id of a step without a key is its place in the session, which another file has as well.
             steps = tuple(
                 step if key else dataclasses.replace(step, step_id=stable_id("step", trace_id, step.step_id))
                 for step, key in zip(new.trace.steps, new.keys, strict=True)

@@ -54,7 +54,7 @@ _BELOW = re.compile(r"[^\n]{0,40}\n[^\n=:]{1,60}[=:]\s{0,4}[\"'](?P<v>[^\"'\s\\]
 _NESTED_TAG = re.compile(r"<\w*(?:[Pp]assword|[Ss]ecret)\w*>\s{0,20}<[Vv]alue>(?P<v>[^<>\s]{6,200})</[Vv]alue>")
 _URL = re.compile(
     r"://[^\s/@:\"'<>\\{}$`]{0,128}:"
-    # A password may hold an @ that nobody escaped: it ends at the last one before the path.
+    # A password may hold a raw @: it ends at the last one before the path.
     r"(?P<v>[^\s@/\"'<>\\`]{1,128}(?:@[^\s@/\"'<>\\`]{1,64}){1,4}|[^\s@\"'<>\\`]{3,256})"
     r"@(?=[\w\[$.-])(?!host\b|example\b)"
 )

@@ -66,10 +66,8 @@ def test_function(source: Source, names: Sequence[str]) -> tuple[ast.FunctionDef
     """Return a test function and the block that holds it; None if there is none, or another of its name."""
     block: list[ast.stmt] = source.tree.body
     for number, name in enumerate(names):
-        same = [one for one in block if getattr(one, "name", None) == name]
-        if len(same) != 1:
-            return None
-        (node,) = same
+        named = [one for one in block if getattr(one, "name", None) == name]
+        node = named[0] if len(named) == 1 else None
         if number == len(names) - 1 and isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             return node, block
         if not isinstance(node, ast.ClassDef):
