@@ -36,11 +36,12 @@ class Models:
 
     def _paid(self, folder: Path) -> dict[str, Any]:
         models = {name for name, address in (("judge", self.judge), ("critic", self.critic)) if address}
+        capped = {name for name in ("judge", "critic") if getattr(self, f"{name}_max_usd") is not None}
         # A price without a name is refused where prices are read.
-        if unknown := {*map(_name, self.price), *self.accept_terms} - {*models, ""}:
+        if unknown := {*map(_name, self.price), *self.accept_terms, *capped} - {*models, ""}:
             raise exits.UsageError(
-                f"--price and --accept-terms name {', '.join(sorted(unknown))}. Name judge or critic, and give it: "
-                "--judge URL#MODEL, --critic URL#MODEL."
+                f"A price, a cap or terms are given for {', '.join(sorted(unknown))}, but no model. Name judge or "
+                "critic, and give it: --judge URL#MODEL, --critic URL#MODEL."
             )
 
         def given(name: str) -> dict[str, list[str]]:

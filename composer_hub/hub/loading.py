@@ -81,7 +81,8 @@ class Version:
         tables = self.manifest["tables"]
         if config not in tables:
             raise LoadError(
-                f"{self.repo}@{self.tag or self.revision} has no config {config!r}: it has {', '.join(tables)}."
+                f"{self.repo}@{self.tag or self.revision} has no config {config!r}: it has {', '.join(tables)}. "
+                "Name a dataset that has it."
             )
         return tables[config]["splits"]
 

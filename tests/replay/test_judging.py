@@ -56,7 +56,8 @@ def opened(folder: Path, *words: str) -> dict[str, Any]:
     def command(models: Models) -> None:
         found.update(models.open(folder, print))
 
-    command.main([*words, "--judge-max-usd", "1", "--critic-max-usd", "1"], standalone_mode=False)
+    caps = [f"--{who}-max-usd=1" for who in ("judge", "critic") if any(word.startswith(f"--{who}") for word in words)]
+    command.main([*words, *caps], standalone_mode=False)
     return found
 
 
@@ -79,7 +80,10 @@ def test_terms_that_forbid_training_are_accepted_by_name(tmp_path: Path) -> None
         assert opened(tmp_path, *words, "--accept-terms", "judge")["judge"].model == "gpt-9"
 
 
-@pytest.mark.parametrize("words", [["--price", "mine=0/0"], ["--accept-terms", "critic"], ["--price", "critic=0/0"]])
+@pytest.mark.parametrize(
+    "words",
+    [["--price", "mine=0/0"], ["--accept-terms", "critic"], ["--price", "critic=0/0"], ["--critic-max-usd", "3"]],
+)
 def test_a_price_or_terms_of_a_model_that_is_not_asked_are_refused(words: list[str], tmp_path: Path) -> None:
     for judge in ([], ["--judge", "http://127.0.0.1:9/v1#mine"]):
         with pytest.raises(exits.UsageError, match="Name judge or critic, and give it"):
