@@ -52,12 +52,15 @@ class TeacherAnswer:
 
 
 def parse_body(body: bytes) -> Any:
-    """Parse a body as JSON, or raise ValueError. Lone surrogates, which orjson refuses, become U+FFFD."""
+    """Parse a body as JSON, or raise ValueError. Lone surrogates, which orjson refuses, become U+FFFD.
+
+    Integers of more than 64 bits are floats, as orjson reads them.
+    """
     try:
         return orjson.loads(body)
     except orjson.JSONDecodeError:
         try:
-            return clean(json.loads(body))
+            return clean(json.loads(body, parse_int=orjson.loads))
         except RecursionError:
             raise ValueError("nested too deeply") from None
 
@@ -116,8 +119,10 @@ def _choice(response: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def action_of(message: Mapping[str, Any]) -> tuple[Message, str]:
     """Return the answer as a `Message`, and "invalid_args" if the arguments of a call are not a JSON object."""
-    calls, problem = [], ""
-    for call in message.get("tool_calls") or ():
+    calls, problem, listed = [], "", message.get("tool_calls") or ()
+    if not isinstance(listed, (list, tuple)):
+        return Message("assistant", text_in(message)), "invalid_args"
+    for call in listed:
         function = call.get("function") if isinstance(call, Mapping) else None
         if not isinstance(function, Mapping) or not isinstance(function.get("name"), str):
             return Message("assistant", text_in(message)), "invalid_args"

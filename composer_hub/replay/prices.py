@@ -59,9 +59,12 @@ def from_pricing(entry: Mapping[str, Any], *, server: str, stamp: str) -> TokenP
     # Negative prices mark routers whose price depends on the model they pick.
     if any(str(pricing[key]).startswith("-") for key in ("prompt", "completion")):
         return None
+    overrides = pricing.get("overrides") or []
+    if not isinstance(overrides, list):
+        return None
     tiers = [
         (int(override["min_prompt_tokens"]), _token_rates({**pricing, **override}))
-        for override in pricing.get("overrides") or ()
+        for override in overrides
         if isinstance(override, Mapping) and override.get("min_prompt_tokens")
     ]
     tiers.sort(key=lambda tier: tier[0])
@@ -92,7 +95,7 @@ def per_million(input: Any, output: Any, cached: Any = None, write: Any = None, 
 def _token_rates(pricing: Mapping[str, Any]) -> TokenRates:
     # Reasoning may have a separate price; its tokens count as output, so the higher price is taken.
     outputs = [pricing[key] for key in ("completion", "internal_reasoning") if pricing.get(key) is not None]
-    output = max(outputs, key=lambda value: Decimal(str(value)))
+    output = max(outputs, key=lambda value: _pico(value, 10**12))
     rates = _rates(
         pricing["prompt"], output, pricing.get("input_cache_read"), pricing.get("input_cache_write"), scale=10**12
     )

@@ -82,7 +82,8 @@ _STOP_REASONS = {
 def decide(failure: RequestFailure, tries: int, waits: int, rng: random.Random) -> Wait | Again | StopTeacher | Abstain:
     """Apply the policy to a failure; `tries` and `waits` include this one."""
     kind = failure.kind
-    if kind in PUT_OFF.values() or kind == "budget_in_flight":
+    # A refusal that may be billed, inside an answer with status 200, has the few tries of a failed answer.
+    if failure.cost == 0 and (kind in PUT_OFF.values() or kind == "budget_in_flight"):
         seconds = failure.retry_after_s if failure.retry_after_s is not None else pause(waits, rng)
         if seconds > MAX_WAIT_S:
             return StopTeacher(f"asks to come back in {seconds / 60:.0f} min. Run again then")

@@ -219,7 +219,10 @@ class SpaceLibrary:
     def _may_read(self, repo: str, token: str | None) -> bool:
         try:
             self.api.auth_check(repo, repo_type="dataset", token=token or False)
-        except (RepositoryNotFoundError, HfHubHTTPError):
+        except HfHubHTTPError as error:
+            # A Hub that fails says nothing about rights, and its error must not be remembered.
+            if error.response is None or error.response.status_code not in (401, 403, 404):
+                raise
             return False
         return True
 

@@ -199,13 +199,13 @@ def read_file(path: str) -> list[Row]:
         for _, line in zip(range(MAX_VERDICTS), file, strict=False):
             try:
                 row = json.loads(line)
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
             known = isinstance(row, dict) and all(isinstance(row.get(key), str) for key in ("verdict_id", "verdict"))
             if known and row["verdict"] in (*PAIR_VERDICTS, *HINT_VERDICTS):
                 rows.append(
                     {key: value for key, value in row.items() if key in _COLUMNS}
-                    | {key: str(row.get(key) or "")[:MAX_NOTE] for key in _TEXTS}
+                    | {key: _text(str(row.get(key) or ""), MAX_NOTE) for key in _TEXTS}
                 )
     return rows
 

@@ -80,3 +80,11 @@ def test_no_split_into_cached_and_written_tokens_costs_more_than_the_worst_case(
     hit = int(prompt * share)
     cost = price.cost(prompt, answer, cached=hit, written=(prompt - hit) // 2)
     assert cost <= price.worst_case(prompt, answer)
+
+
+def test_a_list_with_a_price_that_is_no_number_is_refused_in_words() -> None:
+    entry = {"id": "m", "pricing": {"prompt": "0.000001", "completion": {}}}
+    with pytest.raises(PriceError, match="is not a price"):
+        from_entry(entry, server="", stamp="list")
+    entry = {"id": "m", "pricing": {"prompt": "0.000001", "completion": "0.000002", "overrides": 5}}
+    assert from_entry(entry, server="", stamp="list") is None

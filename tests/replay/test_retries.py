@@ -55,7 +55,8 @@ def status(code: int, headers: dict[str, str] | None = None, body: object = None
     (status(500), Again, None),
     (status(504, bills=False), Again, None),
     (status(429, {"retry-after": "86400"}), StopTeacher, 0),
-], ids=["402_after", "402", "too_long", "500_unbilled", "500", "504", "429_tomorrow"])  # fmt: skip
+    (RequestFailure("rate_limited", None), Again, None),
+], ids=["402_after", "402", "too_long", "500_unbilled", "500", "504", "429_tomorrow", "429_in_an_answer"])  # fmt: skip
 def test_each_failure_has_its_decision_and_its_cost(failure: RequestFailure, decision: type, cost: int | None) -> None:
     assert isinstance(decide(failure, 1, 1, RNG), decision)
     assert failure.cost == cost
