@@ -61,7 +61,7 @@ def execute(
         draft, changed = executed_draft(source, rows, tasks, apply=apply)
         if apply:
             counts = ", ".join(f"{name} {count:,}" for name, count in changed.items())
-            out.note(f"Applied to {source.tag or source.revision}: {counts or 'nothing'}.", applied=dict(changed))
+            out.note(f"Applied to {source.name}: {counts or 'nothing'}.", applied=dict(changed))
         return draft
 
     publication.carry_out_next(out, ref, executed)

@@ -86,8 +86,8 @@ def counted(out: Output, ref: str, source: Version, verdicts: Sized, refused: Se
 
 def show_counts(out: Output, source: Version, counts: Counter[str]) -> None:
     """Print the verdicts on a version by outcome."""
-    name = source.tag or source.revision
-    out.note(f"Verdicts on {name}: {counts_text(counts) or 'none'}", reviewed=name, verdicts=dict(counts))
+    words = f"Verdicts on {source.name}: {counts_text(counts) or 'none'}"
+    out.note(words, reviewed=source.name, verdicts=dict(counts))
 
 
 def counts_text(counts: Counter[str]) -> str:

@@ -12,7 +12,6 @@ from typing import Any
 import yaml
 
 from composer_hub import exits
-from composer_hub.hub.reviews import COLUMNS, REVIEWS
 from composer_hub.hub.tables import Built
 
 _SIZES = [(10**3, "n<1K"), (10**4, "1K<n<10K"), (10**5, "10K<n<100K"), (10**6, "100K<n<1M"), (10**7, "1M<n<10M")]
@@ -48,9 +47,8 @@ def render(
     repo: str,
     version: str,
     parents: Sequence[Mapping[str, str]],
-    reviewed: bool = False,
 ) -> str:
-    """Return the whole README.md of a version; `reviewed` if reviewers' verdicts are beside its data."""
+    """Return the whole README.md of a version."""
     facts = {
         "pretty_name": card.pretty_name,
         "repo": repo,
@@ -70,7 +68,7 @@ def render(
         body = string.Template(card_template(card.template)).substitute(facts)
     except KeyError as error:
         raise CardError(f"The template dataset_cards/{card.template}.md has a hole {error} without a value.") from error
-    head = yaml.safe_dump(_metadata(card, built, reviewed=reviewed), sort_keys=False, allow_unicode=True, width=1000)
+    head = yaml.safe_dump(_metadata(card, built), sort_keys=False, allow_unicode=True, width=1000)
     return f"---\n{head}---\n\n{body.strip()}\n"
 
 
@@ -85,7 +83,7 @@ def card_template(name: str) -> str:
     return checkout.read_text(encoding="utf-8")
 
 
-def _metadata(card: Card, built: Sequence[Built], *, reviewed: bool) -> dict[str, Any]:
+def _metadata(card: Card, built: Sequence[Built]) -> dict[str, Any]:
     metadata: dict[str, Any] = {
         "pretty_name": card.pretty_name,
         "license": card.license,
@@ -99,10 +97,6 @@ def _metadata(card: Card, built: Sequence[Built], *, reviewed: bool) -> dict[str
         "configs": [_config(one, default=number == 0) for number, one in enumerate(built)],
         "dataset_info": [_info(one) for one in built],
     }
-    if reviewed:
-        metadata["configs"].append({"config_name": REVIEWS, "data_files": f"{REVIEWS}/**/*.jsonl"})
-        columns = [{"name": name, "list" if kind == "json" else "dtype": kind} for name, kind in COLUMNS.items()]
-        metadata["dataset_info"].append({"config_name": REVIEWS, "features": columns})
     return {key: value for key, value in metadata.items() if value not in ([], "", None)}
 
 

@@ -36,6 +36,11 @@ class Version:
     tag: str  # v1.2.0, or "" if the revision has no tag
     manifest: dict[str, Any]
 
+    @property
+    def name(self) -> str:
+        """Return its tag; a commit after a version, such as the merge of verdicts, has the version's name."""
+        return self.tag or (f"v{self.manifest['version']}" if "version" in self.manifest else self.revision)
+
     def rows(self, config: str, split: str | None = None) -> Iterator[dict[str, Any]]:
         """Stream the rows of a config, of one split or of all."""
         for name, published in self._splits(config).items():

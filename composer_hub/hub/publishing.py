@@ -25,7 +25,6 @@ from composer_hub.hub.loading import Version, newest, other_type
 from composer_hub.hub.manifest import MANIFEST, TablePart, read_index, read_manifest
 from composer_hub.hub.protocol import Add, Change, Delete, Destination, Entry, HubRefused, Moved
 from composer_hub.hub.refs import FIRST_VERSION, VersionNumber, check_repo, parse_version
-from composer_hub.hub.reviews import is_review
 from composer_hub.hub.tables import SHARD_BYTES, Built, Table, build
 from composer_hub.records import SCHEMA_VERSION, canonical_json, stable_id
 
@@ -383,7 +382,7 @@ def make_plan(
     chosen = _version(head, needed, options.bump, options.version)
     manifest = _manifest(repo, chosen, built, card, lineage)
     there = destination.files(repo, head.revision) if head.revision else {}
-    text = render(card, built, repo=repo, version=chosen.tag, parents=manifest["parents"], reviewed=_is_reviewed(there))
+    text = render(card, built, repo=repo, version=chosen.tag, parents=manifest["parents"])
     return PublishPlan(
         repo=repo,
         version=chosen,
@@ -396,10 +395,6 @@ def make_plan(
         public=options.public,
         create=head.revision is None,
     )
-
-
-def _is_reviewed(there: Mapping[str, Entry]) -> bool:
-    return any(is_review(path) for path in there)
 
 
 def _needed_bump(

@@ -22,27 +22,7 @@ from huggingface_hub.errors import EntryNotFoundError, HfHubHTTPError, RevisionN
 from huggingface_hub.hf_api import GitCommitInfo, RepoFile
 
 REVIEWS = "verdicts"
-"""The folder, and the config of a card, to which reviewers' pull requests only ever add files."""
-COLUMNS = {
-    "verdict_id": "string",
-    "target": "string",
-    "pair_id": "string",
-    "site_id": "string",
-    "trace_id": "string",
-    "verdict": "string",
-    "edited_chosen": "json",  # a list of messages
-    "reason": "string",
-    "edited_hint": "string",
-    "blame": "string",
-    "note": "string",
-    "blind": "bool",
-    "dataset": "string",
-    "dataset_revision": "string",
-    "reviewer": "string",
-    "reviewer_kind": "string",
-    "created_at": "string",
-}
-"""The columns of a file of verdicts. A card declares them, because files of earlier versions lack some."""
+"""The folder to which reviewers' pull requests only ever add files."""
 _OPEN = ("open", "draft")
 _NOBODY = ("", "deleted")  # the second is the client's word for an account that is gone
 _MAX_OPEN = 50  # pull requests that are read for their files

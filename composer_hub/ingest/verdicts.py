@@ -156,10 +156,10 @@ def reviewed_draft(
     counts = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in outcomes.most_common()) or "none"
     run_id = sources.get("run_id")
     origin = f"Rollouts of training run `{run_id}`." if run_id else card.holes["origin"]
-    origin += f" Hints of {source.tag or source.revision} with their reviewers' verdicts ({counts})."
+    origin += f" Hints of {source.name} with their reviewers' verdicts ({counts})."
     if refused:
-        origin += f" Not counted: {plural(len(refused), 'file')} of the config `verdicts` without a proven author."
+        origin += f" Not counted: {plural(len(refused), 'file')} of `verdicts/` without a proven author."
     card = replace(card, tags=(*card.tags, "reviewed"), holes={**card.holes, "origin": origin})
     parent = Parent("reviewed", source.repo, source.revision, tag=source.tag)
     lineage = Lineage((parent,), sources={**sources, "numbers": numbers, "verdicts": dict(outcomes)})
-    return Draft(trace_tables(traces), card, lineage, f"Apply verdicts on hints to {source.tag}"), outcomes
+    return Draft(trace_tables(traces), card, lineage, f"Apply verdicts on hints to {source.name}"), outcomes

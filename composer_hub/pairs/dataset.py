@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from composer_hub import exits
 from composer_hub.hub import Card, Draft, Lineage, Parent, ReviewFile, Version, verdicts
 from composer_hub.output import plural
 from composer_hub.pairs.card import example, judge_text, materials, notes
@@ -117,9 +118,11 @@ def reviewed_draft(
     """Return the next version of a pair set after review, and the number of verdicts by outcome."""
     kept, counts = apply_verdicts(source.records(Pair, "default"), verdicts)
     outcomes = ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items()) or "none"
-    policy = f"The pairs of {source.repo} {source.tag} with their reviewers' verdicts ({outcomes})."
+    if not kept:
+        raise exits.NothingToDo(f"No pair of {source.repo} {source.name} is left after review ({outcomes}).")
+    policy = f"The pairs of {source.repo} {source.name} with their reviewers' verdicts ({outcomes})."
     if refused:
-        policy += f" Not counted: {plural(len(refused), 'file')} of the config `verdicts` without a proven author."
+        policy += f" Not counted: {plural(len(refused), 'file')} of `verdicts/` without a proven author."
     metrics = metrics_of(source)
     card = next_card(
         source,
@@ -127,14 +130,16 @@ def reviewed_draft(
         tag="reviewed",
         counts={"pairs": len(kept)},
         policy=policy,
-        report=f"Numbers of {source.tag}, before review:\n\n{report_markdown(metrics, drops=False)}" if metrics else "",
+        report=f"Numbers of {source.name}, before review:\n\n{report_markdown(metrics, drops=False)}"
+        if metrics
+        else "",
     )
     lineage = Lineage(
         parents=(Parent("reviewed", source.repo, source.revision, tag=source.tag),),
         sources={"verdicts": dict(counts)},
     )
     tables = [pairs_table(kept, splits_of(source)), *copied_tables(source)]
-    return Draft(tables, card, lineage, f"Apply verdicts to {source.tag}"), counts
+    return Draft(tables, card, lineage, f"Apply verdicts to {source.name}"), counts
 
 
 def next_card(

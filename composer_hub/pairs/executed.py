@@ -63,9 +63,9 @@ def executed_draft(
         "preference pairs with executed verdicts",
         tag="executed",
         counts={"pairs": len(kept), "pairs decided by tests": numbers["decided"]},
-        policy=f"The pairs of {source.repo} {source.tag}, executed on the tasks of {tasks.repo} {tasks.tag}. {text} "
+        policy=f"The pairs of {source.repo} {source.name}, executed on the tasks of {tasks.repo} {tasks.tag}. {text} "
         + ("Pairs were swapped or removed accordingly." if apply else "The pairs are unchanged; see `executed`."),
-        report=f"Numbers of {source.tag}:\n\n{report_markdown(metrics, drops=False)}" if metrics else "",
+        report=f"Numbers of {source.name}:\n\n{report_markdown(metrics, drops=False)}" if metrics else "",
     )
     lineage = Lineage(
         parents=(
@@ -82,4 +82,4 @@ def executed_draft(
         *(table for table in copied_tables(source) if table.config != "executed"),
         executed_table([to_row(one) for one in executions]),
     ]
-    return Draft(tables, card, lineage, f"Execute the pairs of {source.tag}"), changed
+    return Draft(tables, card, lineage, f"Execute the pairs of {source.name}"), changed

@@ -10,7 +10,8 @@ import pytest
 
 from composer_hub import exits
 from composer_hub.cli.main import root
-from composer_hub.hub import Card, FolderDestination, publish
+from composer_hub.hub import Card, FolderDestination, load, publish
+from composer_hub.pairs.dataset import reviewed_draft
 from composer_hub.pairs.rows import pair_id_of
 from composer_hub.pairs.tables import pairs_table
 from composer_hub.pairs.verdicts import (
@@ -228,6 +229,22 @@ def test_the_command_names_every_number_of_a_review_in_json_too(
     printed, _ = call(tmp_path / "verdicts.jsonl", "--format", "json")
     assert not only_people_read(told, printed)
     assert json.loads(printed)["verdicts"]["unknown_pair"] == 1
+
+
+def test_a_reviewed_card_names_the_version_also_after_a_merge_that_has_no_tag(tmp_path: Path) -> None:
+    card = Card("pairs", "P", holes={"policy": "", "report": ""})
+    publish(FolderDestination(tmp_path), "me/pairs", [pairs_table([ONE], {"t": "train"})], card)
+    merged = dataclasses.replace(load(FolderDestination(tmp_path), "me/pairs@v1.0.0"), tag="")
+    draft, _ = reviewed_draft(merged, [PairVerdict(ONE.pair_id, "accept", "ann")])
+    assert "The pairs of me/pairs v1.0.0 with" in draft.card.holes["policy"]
+
+
+def test_a_review_that_leaves_no_pair_publishes_nothing(tmp_path: Path) -> None:
+    card = Card("pairs", "P", holes={"policy": "", "report": ""})
+    where = FolderDestination(tmp_path)
+    publish(where, "me/pairs", [pairs_table([ONE], {"t": "train"})], card)
+    with pytest.raises(exits.NothingToDo, match=r"No pair of me/pairs v1\.0\.0 is left after review \(reject 1\)"):
+        reviewed_draft(load(where, "me/pairs@v1.0.0"), [PairVerdict(ONE.pair_id, "reject", "ann")])
 
 
 @pytest.mark.parametrize("group", ["pairs", "traces"])
