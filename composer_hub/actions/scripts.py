@@ -250,7 +250,7 @@ class _Interpreter:
 
     def fail(self, node: Node, scope: _Scope) -> None:
         if not self.doubt:
-            raise NotPlain  # a handler may go on
+            raise NotPlain  # a handler may continue
         self.leave(node, scope)
 
     def expression(self, node: Node, scope: _Scope) -> None:

@@ -55,7 +55,7 @@ def kept_environment(what: bytes, folder: Path | None, install: Callable[[Path],
             with contextlib.ExitStack() as undo:
                 undo.callback(shutil.rmtree, place, ignore_errors=True)
                 install(place)
-                # Sandboxes have users of their own, and the caller's umask may close new files to them.
+                # Each sandbox has another user, and the caller's umask may close new files to them.
                 subprocess.run(["chmod", "-R", "a+rX", place], check=True)
                 complete.touch()
                 undo.pop_all()

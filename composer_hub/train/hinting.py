@@ -164,7 +164,9 @@ def own_writer(name: str, write: Callable[[SiteContext], Any]) -> HintWriter:
             raise exits.ComposerError(f"The hint writer {name} raised {type(error).__name__}: {error}.") from error
         if isinstance(hint, str) and hint.strip():
             return Hint(hint[:MAX_HINT_CHARS], short, "own", 1, context.site.kind, context.site.call_id)
-        return hint or None
+        if not isinstance(hint, (str, Hint, type(None))):
+            raise exits.ComposerError(f"The hint writer {name} returned {hint!r}. Return a text, a Hint or None.")
+        return hint if isinstance(hint, Hint) else None
 
     return writer
 

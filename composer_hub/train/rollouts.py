@@ -26,6 +26,7 @@ from composer_hub.errors.rules import canonical_kind
 from composer_hub.errors.vocabulary import KINDS
 from composer_hub.records import ErrorSite, Message, Step, ToolCall, Trace, canonical_json, clean
 from composer_hub.session import ResultFlag, Session
+from composer_hub.train.failure import TrainerError
 
 SOURCE = "composer_rollout"
 # The beginnings of a call in the templates of Qwen and GLM, Qwen3-Coder, Mistral, Kimi, gpt-oss, DeepSeek and
@@ -162,8 +163,18 @@ def error_finders(environment: Any, own: ErrorFinder | None = None) -> tuple[Err
     """Return how failed calls are recognized beside the built-in rules: by a function, and by the environment."""
     found = [own] if own else []
     if hasattr(type(environment), "_failed") and not is_lost(environment):  # the name that guarded environments give it
-        found.append(lambda tool, arguments, result: environment._failed(result))
+        found.append(lambda tool, arguments, result: None if is_lost(environment) else environment._failed(result))
     return tuple(found)
+
+
+def _said(finder: ErrorFinder, tool: str, arguments: Any, result: str) -> str | None:
+    try:
+        return finder(tool, arguments, result)
+    except Exception as error:
+        raise TrainerError(
+            f"The error finder or the environment's `failed` raised {type(error).__name__}: {error}, at a result "
+            f"of {tool}. Fix it and continue with --resume true."
+        ) from error
 
 
 def _reasons(messages: Sequence[Mapping[str, Any]], finders: Sequence[ErrorFinder]) -> Iterator[tuple[int, str]]:
@@ -174,7 +185,7 @@ def _reasons(messages: Sequence[Mapping[str, Any]], finders: Sequence[ErrorFinde
         if message.role == "tool":
             call = calls.get(message.tool_call_id)
             arguments = call.arguments if call else {}
-            found = (finder(message.name, arguments, message.content) for finder in finders)
+            found = (_said(finder, message.name, arguments, message.content) for finder in finders)
             if reason := next(filter(None, found), None):
                 yield place, str(reason)
 

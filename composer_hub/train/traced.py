@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator
-from itertools import compress
+from collections.abc import Iterator, Sequence
+from itertools import chain, compress, repeat
 from typing import Any
 
 import torch
@@ -37,6 +37,7 @@ class TracedTrainer(GRPOTrainer):
         self.last_rollouts: list[Rollout] = []
         self._rewards: Tensor | None = None  # of all ranks
         self._in_tool_loop = False
+        self.made_before: Sequence[Sequence[tuple[str, str]]] = ()  # calls that the next batch begins after
 
     # ------------------------------------------------------------------------------------------------------ rollouts
 
@@ -67,10 +68,12 @@ class TracedTrainer(GRPOTrainer):
             )
         ]
         # The loop executed these calls and then took them out of the rollout: the environment takes them back.
-        for environment, rollout in zip(environments, self.last_rollouts, strict=False):
+        made, self.made_before = chain(self.made_before, repeat(())), ()
+        for environment, rollout, before in zip(environments, self.last_rollouts, made, strict=False):
             keep = getattr(environment, "_keep", None)
             if keep is not None and rollout.num_dropped_calls:
-                keep([(one["name"], one["content"]) for one in rollout.messages if one["role"] == "tool"])
+                own = ((one["name"], one["content"]) for one in rollout.messages if one["role"] == "tool")
+                keep([*before, *own])
         return looped
 
     @contextlib.contextmanager

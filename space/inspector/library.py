@@ -220,7 +220,7 @@ class SpaceLibrary:
         try:
             self.api.auth_check(repo, repo_type="dataset", token=token or False)
         except HfHubHTTPError as error:
-            # A Hub that fails says nothing about rights, and its error must not be remembered.
+            # The error of a Hub that fails is not an answer about rights, and must not be remembered.
             if error.response is None or error.response.status_code not in (401, 403, 404):
                 raise
             return False

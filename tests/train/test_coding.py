@@ -21,17 +21,21 @@ from composer_hub.environments import count_episodes, guarded, oracle, trees
 from composer_hub.environments.coding import CodingEnvironment, CodingOptions, Scorer, coding_factory
 from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.shelf import TaskShelf
+from composer_hub.records import ToolCall
 from composer_hub.train.checkpoints import last_complete
+from composer_hub.train.retries import Retry, played
 from composer_hub.train.run.main import main
+from composer_hub.train.run.trainer import RunTrainer
 from composer_hub.train.tiny import small_model
 from composer_hub.train.trainer import ComposerTrainer
 from tests.environments.conftest import plain_venv as plain_venv
 from tests.environments.hack_lab import hacked
 from tests.environments.toy import TOYS
-from tests.train.runs import ANSWER, Scripted, config_of, pairs_of, steps_of
+from tests.train import runs
+from tests.train.runs import ANSWER, config_of, pairs_of, steps_of
 
 
-class ScriptedCoder(Scripted, ComposerTrainer):
+class ScriptedCoder(runs.Scripted, ComposerTrainer):
     """Calls a tool that does not exist in every second rollout, and runs the tests in the others."""
 
     def _written(self, text: str, place: int) -> str:
@@ -76,6 +80,41 @@ def test_all_three_channels_learn_from_stub_tasks(tmp_path: Path, plain_venv: Pa
     assert counts is not None
     assert counts.num_lost == 0
     assert made
+
+
+class Talker(runs.Scripted, RunTrainer):
+    """Runs a command that prints more than fits into a rollout."""
+
+    def _written(self, text: str, place: int) -> str:
+        return '<tool_call>\n{"name": "run", "arguments": {"command": "seq 999"}}\n</tool_call><|im_end|>'
+
+
+def test_a_dropped_turn_of_a_retry_takes_back_none_of_the_calls_before_it(tmp_path: Path, plain_venv: Path) -> None:
+    try:
+        open_sandbox()
+    except exits.Refused as error:
+        pytest.skip(str(error))
+    toy = TOYS[0]
+    task = dataclasses.replace(toy.task, bundle_digest=toy.task.task_id)
+    shelf = TaskShelf({task.task_id: task}, {task.task_id: toy.bundle(tmp_path)}, {task.task_id: plain_venv})
+    rows = shelf.rows("all") * 2
+    model, tokenizer = small_model("small-coding")
+    trainer: Any = Talker(
+        model=model,
+        args=config_of(tmp_path, per_device_train_batch_size=2, num_generations=2, alpha_sdpo=0.5,
+                       max_completion_length=64, max_tool_calling_iterations=2),
+        train_dataset=Dataset.from_list(rows),
+        processing_class=tokenizer,
+        reward_funcs=[],
+        environment_factory=guarded(coding_factory(shelf), "coding", timeout_s=120),
+    )  # fmt: skip
+    prompt = next(list(trainer.last_rollouts[0].prompt_ids) for _ in played(trainer, rows[:1], 2))
+    (edit,) = task.solution
+    wrote = (ToolCall("write_file", {"path": edit.path, "text": edit.text}), f"Wrote {edit.path}.")
+    for _ in played(trainer, rows[:1], 2, [Retry([wrote], prompt, prompt)]):
+        assert trainer.retries_reached == [True, True]
+        assert [rollout.num_dropped_calls for rollout in trainer.last_rollouts] == [1, 1]
+        assert trainer.rewards_by_function.tolist() == [[1.0], [1.0]]
 
 
 class Scripted(CodingEnvironment):

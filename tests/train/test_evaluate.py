@@ -14,18 +14,22 @@ pytest.importorskip("torch")
 pytest.importorskip("trl")
 
 from click.testing import CliRunner
+from huggingface_hub import HfApi
 
 from composer_hub import exits
 from composer_hub.cli.evaluate import evaluate
-from composer_hub.environments import open_sandbox
-from composer_hub.hub import Card, FolderDestination, Parent, Table, publish, publish_model
+from composer_hub.environments import EnvironmentFailed, open_sandbox
+from composer_hub.environments.desk import Desk
+from composer_hub.hub import Card, FolderDestination, HubDestination, Parent, Published, Table, publish, publish_model
 from composer_hub.records import Task, features_of, to_row
 from composer_hub.tasks.dataset import bundle_features, bundle_row
 from composer_hub.tasks.sets import Bundle
 from composer_hub.train.evals import pass_rate
 from composer_hub.train.run.card import ModelFacts, quick_start
-from composer_hub.train.run.evaluate import Evaluation, with_evaluation
-from composer_hub.train.tiny import small_model
+from composer_hub.train.run.evaluate import Evaluation, save, with_evaluation
+from composer_hub.train.run.evaluate import evaluate as measure
+from composer_hub.train.run.options import parse_options
+from composer_hub.train.tiny import small_folder, small_model
 from tests.environments.toy import TOYS
 
 
@@ -129,9 +133,66 @@ def test_a_published_model_is_evaluated_on_coding_tasks_that_have_a_test_split_o
     assert done.exit_code == 0
     found = json.loads(done.stdout[done.stdout.index("{") :])
     assert (found["num_tasks"], found["num_attempts"], found["num_lost"]) == (1, 2, 0)
-    revision = where.resolve("me/coder", "eval-v1", "model")
+    (tag,) = (tag for tag in where.tags("me/coder", "model") if tag.startswith("eval-"))
+    revision = where.resolve("me/coder", tag, "model")
     assert revision
     written = where.files("me/coder", revision, "model")
     (results,) = (path for path in written if path.startswith(".eval_results/"))
     assert "me/tasks" in where.fetch("me/coder", revision, results, "model").read_text()
     assert "| pass@1 |" in where.fetch("me/coder", revision, "README.md", "model").read_text()
+
+
+def on_hub(server: Any, folder: Path) -> HubDestination:
+    return HubDestination("local", HfApi(endpoint=server.endpoint, token=server.token), cache=folder / "cache")
+
+
+class Lost(Desk):
+    """An environment that cannot be reset."""
+
+    def reset(self, **row: Any) -> None:
+        raise ConnectionError("the server is down")
+
+
+class Other(Desk):
+    """Another environment for the same tasks."""
+
+
+def measured(where: Any, folder: Path, *words: str, model: str) -> Published:
+    tiny = "--use_cpu true --bf16 false --report_to none --num_eval_tasks 2 --num_eval_samples 1"
+    limits = "--max_completion_length 32 --max_tool_calling_iterations 1 --environment desk"
+    given = [*tiny.split(), *limits.split(), "--output_dir", str(folder), "--model_name_or_path", model]
+    tasks = ["--eval_tasks", "composer_hub.environments.desk:held_out"]
+    saved = save(*measure(parse_options([*given, *tasks, *words]), where), where)
+    assert isinstance(saved, Published)
+    return saved
+
+
+def publish_small(where: Any, repo: str, name: str, tag: str) -> None:
+    files = {path.name: path for path in small_folder(name).iterdir()}
+    publish_model(where, repo, files, tag=tag, title="A model")
+
+
+def test_every_measurement_of_a_version_is_on_the_newest_card(hub_server: Any, hub_repo: Any, tmp_path: Path) -> None:
+    where, repo = on_hub(hub_server, tmp_path), hub_repo()
+    publish_small(where, repo, "small-beginner", "v1")
+    others = ["--environment", f"{__name__}:Other"]
+    twice = ["--num_eval_samples", "2"]
+    tags = {measured(where, tmp_path, *words, model=f"{repo}@v1").tag for words in ([], twice, others, others)}
+    card = where.fetch(repo, where.resolve(repo, "main", "model"), "README.md", "model").read_text()
+    assert (len(tags), card.count("| pass@1 |")) == (3, 3)
+
+
+def test_a_card_gets_no_rate_of_other_weights(hub_server: Any, hub_repo: Any, tmp_path: Path) -> None:
+    where, repo = on_hub(hub_server, tmp_path), hub_repo()
+    publish_small(where, repo, "small-beginner", "v1")
+    publish_small(where, repo, "small-coding", "v2")
+    with pytest.raises(exits.Refused, match="other weights than v1"):
+        measured(where, tmp_path, model=f"{repo}@v1")
+
+
+def test_attempts_that_are_all_lost_measure_nothing(tmp_path: Path) -> None:
+    with (
+        pytest.warns(UserWarning, match="the server is down"),
+        pytest.raises(EnvironmentFailed, match="All 2 attempts"),
+    ):
+        measured(FolderDestination(tmp_path), tmp_path, "--environment", f"{__name__}:Lost", model="small-beginner")

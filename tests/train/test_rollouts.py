@@ -15,8 +15,10 @@ pytest.importorskip("trl")
 
 from composer_hub import exits
 from composer_hub.environments import guarded, tools_of
+from composer_hub.exits import ComposerError
 from composer_hub.hints.writers import SiteContext, from_sibling
 from composer_hub.records import Hint
+from composer_hub.train.failure import TrainerError
 from composer_hub.train.hinting import REASONS, Hinter, TemplateError, own_writer
 from composer_hub.train.rollouts import Rollout, error_finders, message_of
 from composer_hub.train.run.export import RunFacts, Scored, to_trace
@@ -384,3 +386,14 @@ def test_a_site_for_which_the_template_has_no_place_is_left_out_and_counted() ->
     assert left_out == {"no_place": 1}
     with pytest.raises(TemplateError, match="has no place"):
         hinter().hinted([1, 2, 3], "x")
+
+
+def test_code_of_the_user_that_fails_is_named_in_one_sentence() -> None:
+    def finder(tool: str, arguments: Any, result: str) -> str | None:
+        raise KeyError(tool)
+
+    talk = [{"role": "tool", "name": "add", "content": "3"}]
+    with pytest.raises(TrainerError, match=r"raised KeyError: 'add', at a result of add\. Fix it"):
+        Rollout.of([1], [2], [1], talk, str, error_finders=[finder])
+    with pytest.raises(ComposerError, match=r"The hint writer own:write returned 5\. Return a text"):
+        own_writer("own:write", lambda context: 5)(None)  # type: ignore[arg-type]

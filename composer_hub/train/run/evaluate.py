@@ -9,9 +9,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
+from composer_hub import exits
+from composer_hub.environments import EnvironmentFailed, shown_name
 from composer_hub.hub import Destination, Published, destination, publish_model
+from composer_hub.hub.models import digest_of
 from composer_hub.named_files import write_whole
+from composer_hub.records import stable_id
 from composer_hub.train.evals import EVAL_SEED, PassRate, attempts, never, pass_rate
 from composer_hub.train.run.inputs import Inputs, eval_rows, input_names, resolve
 from composer_hub.train.run.options import TrainingOptions, settings_of
@@ -48,7 +53,13 @@ def evaluate(options: TrainingOptions, where: Destination | None = None) -> tupl
     assert rewards is not None
     rate = pass_rate(rewards, held_out.plan.pass_reward)
     line = {"step": 0, **rate.logs()}
-    source = held_out.card_rows([line])["measured on"]
+    if rate.num_lost == rate.num_attempts:
+        raise EnvironmentFailed(
+            f"All {rate.num_lost:,} attempts in {options.sources.environment} were lost, so nothing was measured. The "
+            "warnings above say why: fix the environment and run the same command again."
+        )
+    world = shown_name(options.sources.environment or "")
+    source = f"{held_out.card_rows([line])['measured on']}; in the environment `{world}`"
     return Evaluation(rate, source, held_out.eval_results([line])), inputs
 
 
@@ -66,10 +77,9 @@ def with_evaluation(card: str, evaluation: Evaluation) -> str:
     return f"{before}{heading}\n| evaluation | value |\n|---|---|\n{row}\n{after.lstrip()}"
 
 
-def files_of(evaluation: Evaluation, inputs: Inputs) -> dict[str, bytes]:
-    """Return the files of the model that change."""
-    card = inputs.model.folder / "README.md"
-    old = card.read_text(encoding="utf-8") if card.is_file() else f"# {inputs.model.name}\n"
+def files_of(evaluation: Evaluation, inputs: Inputs, card: Path | None) -> dict[str, bytes]:
+    """Return the files of the model that change, and its card among them."""
+    old = card.read_text(encoding="utf-8") if card and card.is_file() else f"# {inputs.model.name}\n"
     files = {"README.md": with_evaluation(old, evaluation).encode()}
     if evaluation.results:
         task = re.sub(r"\W+", "_", evaluation.source.split("`")[1]).strip("_")
@@ -79,13 +89,25 @@ def files_of(evaluation: Evaluation, inputs: Inputs) -> dict[str, bytes]:
 
 def save(evaluation: Evaluation, inputs: Inputs, where: Destination, *, public: bool = False) -> Path | Published:
     """Write the results into the model's folder, or publish them as one commit and tag of its repository."""
-    files = files_of(evaluation, inputs)
-    if not inputs.model.is_published:
-        for name, content in files.items():
-            path = inputs.model.folder / name
+    model = inputs.model
+    if not model.is_published:
+        for name, content in files_of(evaluation, inputs, model.folder / "README.md").items():
+            path = model.folder / name
             path.parent.mkdir(exist_ok=True)
             write_whole(path, content)
-        return inputs.model.folder
-    tag = f"eval-{inputs.model.tag or inputs.model.revision[:12]}"
-    title = f"pass@1 {evaluation.rate}"
-    return publish_model(where, inputs.model.name, dict(files), tag=tag, title=title, public=public)
+        return model.folder
+    head = where.resolve(model.name, "main", "model") or model.revision
+    if _weights(where, model.name, head) != _weights(where, model.name, model.revision):
+        raise exits.Refused(
+            f"The newest version of {model.name} has other weights than {model.tag or model.revision}, so its card "
+            f"does not get this rate. Evaluate {model.name}, or publish the older model to another repository."
+        )
+    # The newest card has the evaluations that were made since the revision that was measured.
+    files = files_of(evaluation, inputs, where.fetch(model.name, head, "README.md", "model"))
+    tag = f"eval-{stable_id(digest_of(model.folder), evaluation.source, str(evaluation.rate))[:12]}"
+    return publish_model(where, model.name, dict(files), tag=tag, title=f"pass@1 {evaluation.rate}", public=public)
+
+
+def _weights(where: Destination, repo: str, revision: str) -> dict[str, Any]:
+    files = where.files(repo, revision, "model")
+    return {path: entry for path, entry in files.items() if path.endswith(".safetensors")}

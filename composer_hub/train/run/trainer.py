@@ -131,6 +131,7 @@ class RunTrainer(ComposerTrainer):
         if not self.retries:
             return tokenized
         retries, self.retries = self.retries, ()
+        self.made_before = [[(call.name, result) for call, result in retry.before] for retry in retries]
         # A reset that shows another task than before leads to another state, even if no call was made since.
         shown = zip(reach_states(self, retries), retries, tokenized[0], strict=False)
         self.retries_reached = [done and retry.begins_with(prompt) for done, retry, prompt in shown]
