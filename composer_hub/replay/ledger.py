@@ -108,6 +108,22 @@ class Busy:
     """Another live process is asking the same question."""
 
 
+_PATIENCE_S = 60.0
+
+
+def _use_wal(db: sqlite3.Connection) -> None:
+    """Change the journal of a file; SQLite itself does not wait if another process does the same at that moment."""
+    until = time.monotonic() + _PATIENCE_S
+    while True:
+        try:
+            db.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+            time.sleep(0.02)
+
+
 class Ledger:
     """The ledger of an open run, as a context manager. Several processes may open the same file at once."""
 
@@ -126,8 +142,8 @@ class Ledger:
         self._beat = float("-inf")
         with self._explained():
             # In a notebook, `collect` uses it from another thread while this one waits.
-            self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None, check_same_thread=False)
-            self._db.execute("PRAGMA journal_mode = WAL")
+            self._db = sqlite3.connect(self.path, timeout=_PATIENCE_S, isolation_level=None, check_same_thread=False)
+            _use_wal(self._db)
             # At NORMAL, kill -9 loses nothing; a power cut may lose the last transactions (docs/replay.md, "Limits").
             self._db.execute("PRAGMA synchronous = NORMAL")
         try:
