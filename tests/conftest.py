@@ -33,6 +33,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
 
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int | None:
+    # Quick tests often wait, for a server or a sandbox; slow ones load the machine themselves.
+    return (os.cpu_count() or 1) + 2 if "not slow" in config.option.markexpr else None
+
+
 def pytest_configure() -> None:
     # A shell starts background jobs with SIGINT ignored, and `nohup` ignores SIGHUP. Programs inherit what is ignored,
     # and then the commands under test would never stop. They do not inherit a handler.
