@@ -461,13 +461,14 @@ def _first_difference(wrong: Sequence[str], right: Sequence[str], *, kept: bool)
     """
     one, other = ([line.strip() for line in lines] for lines in (wrong, right))
     known = {"", *one}
-    for kind, begin, end, first, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+    for _, begin, end, first, last in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
+        # At an edge only as many lines count as differ in the wrong text.
         if not kept and begin == 0 < len(one) - end:
             first = max(first, last - end)
         elif not kept and end == len(one) and begin > 0:
             last = min(last, first + end - begin)
         new = [at for at in range(first, last) if other[at] not in known]
-        if new and (kept or kind == "replace" or (begin > 0 and end < len(one))):
+        if new:
             block = itertools.takewhile(lambda line: line.strip() not in known, right[new[0] : last])
             lines = list(itertools.islice(block, MAX_LINES))
             return "\n".join(lines if len(lines) > 1 else right[max(0, new[0] - 1) : new[0] + 2])
