@@ -5,7 +5,6 @@ It holds the dependencies and pytest, but neither the package itself nor pip, wh
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import os
 import shutil
@@ -52,13 +51,14 @@ def kept_environment(what: bytes, folder: Path | None, install: Callable[[Path],
             shutil.rmtree(place, ignore_errors=True)
             place.mkdir()
             place.chmod(0o755)
-            with contextlib.ExitStack() as undo:
-                undo.callback(shutil.rmtree, place, ignore_errors=True)
+            try:
                 install(place)
                 # Each sandbox has another user, and the caller's umask may close new files to them.
                 subprocess.run(["chmod", "-R", "a+rX", place], check=True)
                 complete.touch()
-                undo.pop_all()
+            finally:
+                if not complete.exists():
+                    shutil.rmtree(place, ignore_errors=True)
     return place
 
 

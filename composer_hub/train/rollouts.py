@@ -167,7 +167,7 @@ def error_finders(environment: Any, own: ErrorFinder | None = None) -> tuple[Err
     return tuple(found)
 
 
-def _said(finder: ErrorFinder, tool: str, arguments: Any, result: str) -> str | None:
+def _reason_of(finder: ErrorFinder, tool: str, arguments: Any, result: str) -> str | None:
     try:
         return finder(tool, arguments, result)
     except Exception as error:
@@ -185,7 +185,7 @@ def _reasons(messages: Sequence[Mapping[str, Any]], finders: Sequence[ErrorFinde
         if message.role == "tool":
             call = calls.get(message.tool_call_id)
             arguments = call.arguments if call else {}
-            found = (_said(finder, message.name, arguments, message.content) for finder in finders)
+            found = (_reason_of(finder, message.name, arguments, message.content) for finder in finders)
             if reason := next(filter(None, found), None):
                 yield place, str(reason)
 
