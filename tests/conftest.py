@@ -25,6 +25,7 @@ pytest_plugins = (
 )
 
 ROOT = Path(__file__).resolve().parents[1]
+SHARED = {"hub_server", "where", "home", "shelf"}  # a worker has one of each until its end, and tests write to it
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -48,6 +49,16 @@ def pytest_configure() -> None:
 
 def pytest_sessionstart() -> None:
     gc.disable()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    # A worker that takes tests of another may set up a module's fixtures twice. What they publish must not be there.
+    for item in items:
+        fixtures = item._fixtureinfo.name2fixturedefs if isinstance(item, pytest.Function) else {}
+        for name, (*_, fixture) in fixtures.items():
+            shared = [arg for arg in fixture.argnames if arg in SHARED and fixtures[arg][-1].scope == "session"]
+            if shared and fixture.scope in ("module", "package"):
+                raise pytest.UsageError(f'{item.nodeid}: {name} writes to {shared[0]}: give it scope="session".')
 
 
 def pytest_collection_finish() -> None:

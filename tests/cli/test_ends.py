@@ -177,7 +177,7 @@ def serving(process: subprocess.Popen[str]) -> Started:
     return Started(process, family(process.pid), address)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def traces(home: dict[str, str]) -> str:
     command = [sys.executable, "-m", "composer_hub", "ingest", str(Path("composer_hub/demo/sessions").resolve())]
     subprocess.run([*command, "--repo", "me/ended"], env=home, check=True)

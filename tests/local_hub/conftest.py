@@ -30,7 +30,7 @@ def bob(server: ServerProcess) -> HfApi:
     return HfApi(endpoint=server.endpoint, token="hf_test_bob")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def http(hub_server: ServerProcess) -> Iterator[Any]:
     with httpx.Client(base_url=hub_server.endpoint, trust_env=False, timeout=600) as client:
         yield client

@@ -59,7 +59,7 @@ def parquet(rows: int = 30) -> bytes:
     return file.getvalue()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def signed_in(hub_server: ServerProcess) -> Any:
     """A browser that `hub open` signed in."""
     with httpx.Client(base_url=hub_server.endpoint, trust_env=False, follow_redirects=True, timeout=600) as browser:
@@ -68,7 +68,7 @@ def signed_in(hub_server: ServerProcess) -> Any:
         yield browser
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def links(hub_server: ServerProcess) -> list[str]:
     """Every link that the stock client prints for a hostile private dataset, a bucket and a job."""
     api, name = HfApi(endpoint=hub_server.endpoint, token="hf_test_me"), "me/pages"

@@ -59,13 +59,13 @@ def listening() -> Iterator[tuple[str, list[str]]]:
         server.server_close()
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def stranger() -> Iterator[tuple[str, list[str]]]:
     with listening() as found:
         yield found
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def shapes(stranger: tuple[str, list[str]]) -> list[dict[str, Any]]:
     """Everything that some version of Gradio takes for a file, an update or a stream."""
     url = f"{stranger[0]}file.png"
@@ -83,7 +83,7 @@ def shapes(stranger: tuple[str, list[str]]) -> list[dict[str, Any]]:
     ]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def ids(where: hub.HubDestination, shapes: list[dict[str, Any]]) -> list[str]:
     """Publish one pair per shape, which holds it wherever a dataset may have a structure; return the pairs' ids."""
     traces = [hostile.trace(2_000 + number) for number in range(len(shapes))]
@@ -108,7 +108,7 @@ def ids(where: hub.HubDestination, shapes: list[dict[str, Any]]) -> list[str]:
     return [pair.pair_id for pair in pairs]
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def space_of_files(
     hub_server: ServerProcess, ids: list[str], tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[tuple[str, Path]]:

@@ -44,7 +44,7 @@ def long_session() -> Trace:
     return replace(trace, messages=tuple(messages), steps=tuple(steps), repository="org/long")
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def library(where: hub.HubDestination) -> Iterator[SpaceLibrary]:
     card = trace_card("me/long", "mit", _Zeros(), redacted=True)
     hub.publish(where, "me/long", trace_tables(lambda: iter([long_session(), make_trace(6)])), card)

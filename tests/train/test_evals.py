@@ -106,7 +106,7 @@ def published_tasks(root: Path) -> None:
     publish(FolderDestination(root / "hub"), "me/tasks", [table], card)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def measured_run(shelf: Path, world: Any) -> Path:
     """A run like `runs/whole`, but measured on held-out tasks."""
     published_tasks(shelf)
