@@ -49,13 +49,12 @@ _SOURCES = (  # package, file, classes; a later class overrides an earlier one, 
 _RANGES = {
     "alpha_sdpo beta_replay replay_nll_weight own_pairs learning_rate warmup_steps": (0, math.inf),
     "measure_every env_timeout_s eval_every preflight_retries sync_every outer_lr round_minutes": (0, math.inf),
+    "max_minutes usd_per_hour push_every": (0, math.inf),
     "hint_divergence max_left_out outer_momentum": (0, 1),
     "replay_strength temperature logging_steps save_steps": (1e-6, math.inf),
-    "max_hint_sites per_device_train_batch_size gradient_accumulation_steps num_iterations workers rounds": (
-        1,
-        math.inf,
-    ),
+    "max_hint_sites per_device_train_batch_size gradient_accumulation_steps num_iterations": (1, math.inf),
     "num_eval_tasks num_eval_samples pair_batch_size trace_batch_size max_completion_length": (1, math.inf),
+    "max_pair_tokens num_tasks workers rounds": (1, math.inf),
     "num_generations save_total_limit": (2, math.inf),
 }
 _KINDS = {"bool": "true or false", "int": "a whole number", "float": "a number", "text": "a text"}

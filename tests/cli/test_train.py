@@ -84,6 +84,7 @@ WRONG = {  # one mistake each -> its sentence
     "--teacher foo": "teacher is one of fixed, live, not 'foo'",
     "--optimizer lion": "optimizer is one of optim, muon, not 'lion'",
     "--rounds 0": "rounds is 1 or more, not 0",
+    "--max_minutes -1": "max_minutes is 0 or more, not -1",
     "--optim adamv_torch": "optim 'adamv_torch' is none of its 41 choices; did you mean adamw_torch?",
     "--loss_type nope": "loss_type is one of grpo, bnpo, ",
     "--lr_scheduler_type zigzag": "lr_scheduler_type is one of linear, cosine, ",

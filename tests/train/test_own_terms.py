@@ -5,6 +5,8 @@ from __future__ import annotations
 import ast
 import copy
 import json
+import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -196,3 +198,11 @@ def test_a_card_has_the_weight_and_the_course_of_an_own_term() -> None:
     text = model_card(facts)
     assert "| effort | 0.1 |" in text
     assert "| effort loss | 0.5 | 0.25 |" in text
+
+
+@pytest.mark.parametrize("rewards", [(0.5, 0.1, 0.4, 0.9, 0.8, 0.45), (0.1, 0.9, 0.9, 0.2, 0.3, 0.2), (0.3,)])
+def test_a_card_says_that_the_reward_fell_where_its_table_does(rewards: Sequence[float]) -> None:
+    history = [{"step": step, "reward": reward} for step, reward in enumerate(rewards, 1)]
+    text = model_card(ModelFacts("m", "r", "mit", Parent("base model", "me/base", "sha", "model"), history=history))
+    begin, end = map(float, re.search(r"mean reward \| ([\d.]+) \| ([\d.]+)", text).groups())  # type: ignore[union-attr]
+    assert ("the mean reward ended lower" in text) == (end < begin)

@@ -7,6 +7,7 @@ import string
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 import yaml
@@ -298,14 +299,19 @@ def _course(history: Sequence[Mapping[str, Any]], weights: Mapping[str, float]) 
     rows = []
     own = {f"channel/{name}/loss": f"{name} loss" for name in weights if name not in ("policy", "hint", "replay")}
     for key, label in (_COURSE | own).items():
-        if values := [value for _, value in series(history, key)]:
-            window = min(_WINDOW, max(len(values) // 2, 1))
-            first, last = values[:window], values[-window:]
-            rows.append(f"{label} | {sum(first) / len(first):.4g} | {sum(last) / len(last):.4g}")
+        if ends := _ends(history, key):
+            rows.append(f"{label} | {ends[0]:.4g} | {ends[1]:.4g}")
     if not rows:
         return "Nothing was logged."
     table = _table("metric | at the beginning | at the end", "|---|---:|---:|", rows)
     return f"Means of {_WINDOW} log lines, or of fewer if a metric was logged less often.\n\n{table}"
+
+
+def _ends(history: Sequence[Mapping[str, Any]], key: str) -> tuple[float, float] | None:
+    """Return the means of a metric's first and last log lines, which do not overlap unless there is only one."""
+    values = [value for _, value in series(history, key)]
+    window = min(_WINDOW, max(len(values) // 2, 1))
+    return (mean(values[:window]), mean(values[-window:])) if values else None
 
 
 def _pictures(plots: Sequence[RunPlot]) -> str:
@@ -341,15 +347,13 @@ def _observed(facts: ModelFacts) -> str:
         notes.append(f"watchdogs barked {len(alarms) - _ALARMS:,} more times (`composer_run.json`).")
     if facts.weights.get("hint") and not has_hints(history):
         notes.append("no hint was placed, though the hint channel was on.")
-    entropy, reward, drift = (
-        [value for _, value in series(history, key)] for key in ("entropy", "reward", "channel/replay/chosen_drift")
-    )
-    if len(entropy) > 1 and entropy[-1] < 0.2 * entropy[0]:
-        notes.append(f"entropy fell from {entropy[0]:.3g} to {entropy[-1]:.3g}: little exploration is left.")
-    if drift and drift[-1] < -1.0:
-        notes.append(f"log p(chosen) fell by {-drift[-1]:.3g} nats against the reference.")
-    if len(reward) > 1 and reward[-1] < reward[0]:
-        notes.append(f"the mean reward ended lower ({reward[-1]:.3g}) than it began ({reward[0]:.3g}).")
+    entropy, reward, drift = (_ends(history, key) for key in ("entropy", "reward", "channel/replay/chosen_drift"))
+    if entropy and entropy[1] < 0.2 * entropy[0]:
+        notes.append(f"entropy fell from {entropy[0]:.3g} to {entropy[1]:.3g}: little exploration is left.")
+    if drift and drift[1] < -1.0:
+        notes.append(f"log p(chosen) fell by {-drift[1]:.3g} nats against the reference.")
+    if reward and reward[1] < reward[0]:
+        notes.append(f"the mean reward ended lower ({reward[1]:.3g}) than it began ({reward[0]:.3g}).")
     return "\n".join(f"- **In this run** {note}" for note in notes)
 
 

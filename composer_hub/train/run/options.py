@@ -124,7 +124,9 @@ class LaunchOptions:
     """How one launch of a run behaves: when it stops, what it checks first and what it keeps."""
 
     resume: bool = option(False, "Continue from the last complete checkpoint in output_dir.")
-    max_minutes: float | None = option(None, "Minutes after which to save and leave with exit code 3.")
+    max_minutes: float | None = option(
+        None, "Minutes after which to save and leave with exit code 3 (0: after one step)."
+    )
     bands: dict[str, Any] | str | None = option(
         None, "Changes to the watchdogs' bands by metric, as JSON (false: no watchdogs)."
     )

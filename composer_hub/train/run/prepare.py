@@ -158,7 +158,7 @@ def prepare(
         output=_shown(options.output),
         checkpoints_repo=publishing.checkpoints_repo or "",
         parents=publisher.parents,
-        weights={"policy": float(not sources.is_offline), "hint": config.alpha_sdpo, "replay": config.beta_replay}
+        weights={"policy": float(not sources.is_offline), "hint": config.alpha_sdpo, "replay": 0.0}
         | {term.name: term.weight for term in trainer.terms if term.name != "hint_traces"},
         teacher=config.teacher,
         options=settings,
