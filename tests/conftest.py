@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import gc
 import os
+import pickle
 import signal
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 
 # A container often says so. Then every command under test, and every worker, would compile all modules once more.
 sys.dont_write_bytecode = False
@@ -76,6 +80,22 @@ def pytest_unconfigure() -> None:
 @pytest.fixture
 def num_interleavings(request: pytest.FixtureRequest) -> int:
     return request.config.getoption("--interleavings")
+
+
+@pytest.fixture(scope="session")
+def once(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str, Callable[[], Any]], Any]:
+    """Return a function that lets one worker make something, and all others read it."""
+    base = tmp_path_factory.getbasetemp()
+    folder = base.parent if "PYTEST_XDIST_WORKER" in os.environ else base
+
+    def read(name: str, make: Callable[[], Any]) -> Any:
+        path = folder / f"{name}.pickle"
+        with FileLock(f"{path}.lock"):
+            if not path.exists():
+                path.write_bytes(pickle.dumps(make()))
+        return pickle.loads(path.read_bytes())
+
+    return read
 
 
 @pytest.fixture(scope="session")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,14 +32,18 @@ def world() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="session")
-def shelf(world: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def shelf(world: Any, once: Callable[..., Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder destination with pairs, their reference log-probs, and one finished run in `runs/whole`."""
     from tests.train.tiny_run import fill_shelf
 
-    root = tmp_path_factory.mktemp("shelf")
-    with without_plots():
-        fill_shelf(world, root)
-    return root
+    def fill() -> Path:
+        root = tmp_path_factory.mktemp("filled")
+        with without_plots():
+            fill_shelf(world, root)
+        return root
+
+    copy = tmp_path_factory.mktemp("shelf")
+    return shutil.copytree(once("shelf", fill), copy, symlinks=True, dirs_exist_ok=True)
 
 
 @pytest.fixture(scope="session")

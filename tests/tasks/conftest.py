@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -39,10 +41,16 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture(scope="session")
-def made(venv: Path, tmp_path_factory: pytest.TempPathFactory) -> tasks.TaskSet:
+def made(
+    venv: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[[str, Callable[[], Any]], Any]
+) -> tasks.TaskSet:
     """Return a few tasks of every kind, each checked by two full runs."""
-    folder = toy.write(
-        tmp_path_factory.mktemp("toy"),
+    return once("tasks of the toy", lambda: _made(tmp_path_factory.mktemp("toy")))
+
+
+def _made(folder: Path) -> tasks.TaskSet:
+    toy.write(
+        folder,
         **{
             "README.md": "A copy:\n\n" + "\n".join(toy.SPANS.splitlines()[6:22]),
             "old/spans.py": "def title(words):\n    return words\n",

@@ -144,7 +144,7 @@ def agents_tree(made: tasks.TaskSet, task: Task, folder: Path) -> dict[str, byte
 def test_the_verifier_rewards_the_commit_and_not_the_start(
     hide_tests: bool, history: Path, shown: tasks.TaskSet, venv: Path, tmp_path: Path
 ) -> None:
-    made = replayed(history, hide_tests=True) if hide_tests else shown
+    made = replayed(history, hide_tests=True, with_oracle=False) if hide_tests else shown
     (task,) = made.tasks
     tree = agents_tree(made, task, tmp_path)
     assert (tree["tests/test_words.py"].decode() == toy.TEST_WORDS) == hide_tests
