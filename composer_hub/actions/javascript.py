@@ -60,12 +60,12 @@ def types_in(node: Node) -> Iterator[str]:
 
 
 def assigned_in(node: Node) -> Iterator[str]:
-    """Yield the names that code assigns to."""
+    """Yield the names that code assigns to, also in parts: of `o.a[i] = 1` it is `o`, and `i` with it."""
     for one in _below(node):
         if one.type in ("assignment_expression", "augmented_assignment_expression"):
-            yield text_of(part_of(one, "left"))
+            yield from names_in(part_of(one, "left"))
         elif one.type == "update_expression":
-            yield text_of(part_of(one, "argument"))
+            yield from names_in(part_of(one, "argument"))
 
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}

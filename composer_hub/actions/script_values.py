@@ -99,10 +99,10 @@ def pieces_of(value: Any) -> tuple[Any, ...]:
 def joined(parts: Sequence[Any]) -> Any:
     pieces: list[Any] = []
     for part in parts:
-        if isinstance(part, bool) or part is None:
-            part = {True: "true", False: "false", None: "undefined"}[part]
-        if isinstance(part, (dict, list)) or (isinstance(part, ResultField) and not part.name):
-            part = UNKNOWN  # JavaScript writes "[object Object]", or the items of a list
+        if isinstance(part, bool):
+            part = str(part).lower()
+        if part is None or isinstance(part, (dict, list)) or (isinstance(part, ResultField) and not part.name):
+            part = UNKNOWN  # "null", "undefined" or nothing; "[object Object]", or the items of a list
         for piece in (str(part),) if isinstance(part, (int, float)) else pieces_of(part):
             if isinstance(piece, str) and pieces and isinstance(pieces[-1], str):
                 pieces[-1] += piece

@@ -14,7 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections import ChainMap
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -105,6 +105,10 @@ class _Return(Exception):
     value: Any = None
 
 
+class _Exit(_Return):
+    """The end of the whole script, also out of a function."""
+
+
 _Scope = ChainMap[str, Any]
 _TOOLS = object()
 
@@ -123,7 +127,7 @@ class _Interpreter:
 
     def run(self, statements: Sequence[Node], scope: _Scope) -> None:
         for node in statements:
-            if node.type in ("function_declaration", "generator_function_declaration"):
+            if node.type == "function_declaration":
                 scope[text_of(part_of(node, "name"))] = _function(node, scope)
         for node in statements:
             self.statement(node, scope)
@@ -132,7 +136,7 @@ class _Interpreter:
         if handler := _STATEMENTS.get(node.type):
             handler(self, node, scope)
         elif node.type not in _SILENT:
-            self.opaque(node, scope)
+            self.value(node, scope)
 
     def block(self, node: Node, scope: _Scope) -> None:
         self.run(node.named_children, scope.new_child())
@@ -148,8 +152,12 @@ class _Interpreter:
         if target.type in ("identifier", "shorthand_property_identifier_pattern"):
             scope[text_of(target)] = value
         elif target.type == "array_pattern":
-            for place, part in enumerate(target.named_children):
-                self.bind(part, value[place] if isinstance(value, list) and place < len(value) else UNKNOWN, scope)
+            place = 0
+            for part in target.children:
+                if part.type == ",":  # `[, b]` leaves a place out
+                    place += 1
+                elif part.is_named and part.type != "comment":
+                    self.bind(part, value[place] if isinstance(value, list) and place < len(value) else UNKNOWN, scope)
         elif target.type == "object_pattern":
             for part in target.named_children:
                 if part.type == "pair_pattern":
@@ -174,50 +182,48 @@ class _Interpreter:
         names = set(names_in(node))
         if "tools" in names or names & _UNSAFE:
             raise NotPlain
+        self.handed_over([scope.get(name) for name in names])
         for name in assigned_in(node):
             _forget(scope, name)
         if "text" in names:
             self.prints.append(Print((UNKNOWN,), is_certain=False))
 
-    def in_doubt(self, *parts: tuple[Node | None, _Scope]) -> None:
+    @contextlib.contextmanager
+    def in_doubt(self) -> Iterator[None]:
+        """Read code that may not run; if it can leave, neither may the code that follows."""
         self.doubt += 1
-        for node, scope in parts:
-            if node is not None:
-                self.statement(node, scope)
-        self.doubt -= 1
+        with contextlib.suppress(_Return):
+            yield
+            self.doubt -= 1
 
     def choice(self, node: Node, scope: _Scope) -> None:
         condition = self.value(part_of(node, "condition"), scope)
-        then, other = node.child_by_field_name("consequence"), node.child_by_field_name("alternative")
+        ways = [node.child_by_field_name("consequence"), node.child_by_field_name("alternative")]
         if is_scalar(condition):
-            if taken := then if condition else other:
+            if taken := ways[not condition]:
                 self.statement(taken, scope)
-        else:
-            try:
-                self.in_doubt((then, scope), (other, scope))
-            except _Return:
-                self.doubt += 1  # the statements that follow may not run
+            return
+        for way in filter(None, ways):
+            with self.in_doubt():
+                self.statement(way, scope)
 
     def loop(self, node: Node, scope: _Scope) -> None:
         inner = scope.new_child()
         if node.type == "for_in_statement" and any(child.type == "of" for child in node.children):
             values = self.value(part_of(node, "right"), scope)
             if isinstance(values, list):
-                for value in values[: MAX_CALLS + 1]:
+                for value in values:
                     self.bind(part_of(node, "left"), value, inner)
                     self.in_loop(part_of(node, "body"), inner)
                 return
         for name in assigned_in(node):
             _forget(inner, name)
-        try:
-            self.in_doubt((part_of(node, "body"), inner))
-        except _Return:
-            self.doubt += 1
+        with self.in_doubt():
+            self.run(node.named_children, inner)
 
     def in_loop(self, body: Node, scope: _Scope) -> None:
-        if any(one in ("break_statement", "continue_statement") for one in types_in(body)):
-            self.in_doubt((body, scope))
-        else:
+        leaves = {"break_statement", "continue_statement"}.intersection(types_in(body))
+        with self.in_doubt() if leaves else contextlib.nullcontext():
             self.statement(body, scope)
 
     def stringified(self, arguments: Sequence[Any]) -> Any:
@@ -237,10 +243,8 @@ class _Interpreter:
             inner = scope.new_child()
             if name := handler.child_by_field_name("parameter"):
                 self.forget(name, inner)
-            try:
-                self.in_doubt((part_of(handler, "body"), inner))
-            except _Return:
-                self.doubt += 1
+            with self.in_doubt():
+                self.statement(part_of(handler, "body"), inner)
         if final := node.child_by_field_name("finalizer"):
             self.statement(part_of(final, "body"), scope)
 
@@ -377,9 +381,8 @@ class _Interpreter:
             if one is _TOOLS or (isinstance(one, _Method) and one.owner is _TOOLS):
                 raise NotPlain
             if isinstance(one, _Function):
-                self.doubt += 1
-                self.apply(one, [])
-                self.doubt -= 1
+                with self.in_doubt():
+                    self.apply(one, [])
         return UNKNOWN
 
     def built_in(self, name: str, arguments: Sequence[Any]) -> Any:
@@ -393,7 +396,7 @@ class _Interpreter:
         elif name == "String" and arguments:
             return joined(arguments[:1])
         elif name == "exit":
-            raise _Return
+            raise _Exit(UNKNOWN)
         elif name in _UNSAFE:
             raise NotPlain
         return self.handed_over(arguments)
@@ -412,7 +415,7 @@ class _Interpreter:
         """Return the value of a list's method; one with another use may call what it is given."""
         function = arguments[0] if arguments and isinstance(arguments[0], _Function) else None
         if name in ("map", "forEach", "flatMap") and function:
-            values = [self.apply(function, [one, place]) for place, one in enumerate(owner[: MAX_CALLS + 1])]
+            values = [self.apply(function, [one, place]) for place, one in enumerate(owner)]
             return flat(values) if name == "flatMap" and are_all(values, list) else values
         if name == "join" and are_all(arguments, str):
             between = arguments[0] if arguments else ","
@@ -436,6 +439,8 @@ class _Interpreter:
             return self.value(function.body, scope)
         try:
             self.statement(function.body, scope)
+        except _Exit:
+            raise
         except _Return as left:
             return left.value
         return None
@@ -453,8 +458,12 @@ class _Interpreter:
         return ResultField(len(self.calls) - 1)
 
     def assignment(self, node: Node, scope: _Scope) -> Any:
-        value = self.value(part_of(node, "right"), scope)
-        left = part_of(node, "left")
+        left, operator = part_of(node, "left"), node.child_by_field_name("operator")
+        sign = text_of(operator) if operator else "="
+        with self.in_doubt() if sign in ("&&=", "||=", "??=") else contextlib.nullcontext():
+            value = self.value(part_of(node, "right"), scope)
+        if sign != "=":
+            value = sum_of(self.value(left, scope), value) if sign == "+=" else UNKNOWN
         if left.type in ("member_expression", "subscript_expression"):
             self.put(left, value, scope)
             return value
@@ -462,9 +471,6 @@ class _Interpreter:
             self.bind(left, value, scope)
             return value
         name = text_of(left)
-        if node.type == "augmented_assignment_expression":
-            is_sum = text_of(part_of(node, "operator")) == "+="
-            value = sum_of(scope.get(name, UNKNOWN), value) if is_sum else UNKNOWN
         before = scope.get(name, UNKNOWN)
         is_same = isinstance(value, ResultField) and value == before
         _assign(scope, name, UNKNOWN if self.doubt and not is_same else value)
@@ -484,26 +490,26 @@ class _Interpreter:
     def binary(self, node: Node, scope: _Scope) -> Any:
         operator, left = text_of(part_of(node, "operator")), self.value(part_of(node, "left"), scope)
         if operator in ("&&", "||", "??"):
-            self.doubt += not is_scalar(left)
-            right = self.value(part_of(node, "right"), scope)
-            self.doubt -= not is_scalar(left)
             if is_scalar(left):
                 keeps = left is not None if operator == "??" else bool(left) == (operator == "||")
-                return left if keeps else right
+                return left if keeps else self.value(part_of(node, "right"), scope)
+            with self.in_doubt():
+                self.value(part_of(node, "right"), scope)
             return left if operator != "&&" and isinstance(left, ResultField) else UNKNOWN
         right = self.value(part_of(node, "right"), scope)
         if operator in _EQUALITIES and is_scalar(left) and is_scalar(right):
-            return (left == right) == operator.startswith("=")
+            if type(left) is not type(right) and operator in ("==", "!="):
+                return UNKNOWN  # JavaScript converts one of them
+            return (type(left) is type(right) and left == right) == operator.startswith("=")
         return sum_of(left, right) if operator == "+" else UNKNOWN
 
     def ternary(self, node: Node, scope: _Scope) -> Any:
         condition = self.value(part_of(node, "condition"), scope)
         if is_scalar(condition):
             return self.value(part_of(node, "consequence" if condition else "alternative"), scope)
-        self.doubt += 1
-        self.value(part_of(node, "consequence"), scope)
-        self.value(part_of(node, "alternative"), scope)
-        self.doubt -= 1
+        for way in ("consequence", "alternative"):
+            with self.in_doubt():
+                self.value(part_of(node, way), scope)
         return UNKNOWN
 
     def number(self, node: Node, scope: _Scope) -> Any:
@@ -522,6 +528,8 @@ class _Interpreter:
     def parts(self, node: Node, scope: _Scope) -> Any:
         for part in node.named_children:
             self.value(part, scope)
+        if node.text and node.text.startswith(b"delete"):
+            self.put(node.named_children[0], None, scope)
         return UNKNOWN
 
 
@@ -569,8 +577,7 @@ _STATEMENTS: Mapping[str, _Step] = {
     "throw_statement": _Interpreter.fail,
 }
 _SILENT = frozenset((
-    "comment", "empty_statement", "function_declaration", "generator_function_declaration", "break_statement",
-    "continue_statement", "hash_bang_line",
+    "comment", "empty_statement", "function_declaration", "break_statement", "continue_statement", "hash_bang_line",
 ))  # fmt: skip
 _EXPRESSIONS: Mapping[str, _Step] = {
     "identifier": _Interpreter.name,

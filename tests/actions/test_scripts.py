@@ -31,6 +31,7 @@ def as_json(**fields: object) -> str:
     return json.dumps({"chunk_id": "a1", "wall_time_seconds": 0.5, **fields}, separators=(",", ":"))
 
 
+LONG = [f"file{number}" for number in range(150)]
 MARKED = "[a, b].forEach((r, i) => text(`--${i + 1}--\\n${r.output}\\nexit=${r.exit_code}`));"
 FIRST, SECOND = as_json(output="1", exit_code=0), as_json(output="2", exit_code=3)
 FAILED = {"exit_code": 2, "output": "a\nb"}
@@ -72,6 +73,19 @@ MAYBE_ID = "text(r.output); if (r.session_id) text(`ID=${r.session_id}`);"
         (RUN + "text(r.output); return;", ["make test"]),
         (RUN + "if (!r.output) { text(''); exit(); } else { text(r.output); }", ["make test"]),
         ("try { text(await tools.exec_command({cmd: 'x'})); } catch (e) { text(String(e)); exit(); }", ["x"]),
+        ("false && await tools.exec_command({cmd: 'x'}); true || await tools.exec_command({cmd: 'y'});", []),
+        ("const stop = () => { exit(); }; stop(); await tools.exec_command({cmd: 'x'});", []),
+        ("if (true === 1) { await tools.exec_command({cmd: 'x'}); }", []),
+        ("const [, b] = ['x', /* not z */ 'y']; await tools.exec_command({cmd: b});", ["y"]),
+        ("const o = {c: 'x'}; o.c += 'y'; await tools.exec_command({cmd: o.c});", ["xy"]),
+        (
+            f"const a = {LONG}; await tools.exec_command({{cmd: a.map(n => n + '.c').join(' ')}});",
+            [" ".join(f"{n}.c" for n in LONG)],
+        ),
+        (
+            f"let s = 'a'; for (const n of {LONG}) {{ s += n; }} await tools.exec_command({{cmd: s}});",
+            ["a" + "".join(LONG)],
+        ),
         ("text(ALL_TOOLS.filter(one => one.name.includes('git')));", []),
         ("", []),
     ],
@@ -112,6 +126,19 @@ def test_a_plain_script_makes_the_calls_that_it_writes_out(text, expected):
         "let s = 'x'; " + "s += s; " * 40 + "await tools.exec_command({cmd: s});",
         "const o = {}; o.self = o; text(o);",
         "const o = []; o.push(o); await tools.exec_command({cmd: o});",
+        RUN + "r.exit_code === 0 || exit(); await tools.exec_command({cmd: 'y'});",
+        RUN + "if (r.exit_code) { exit(); } else { await tools.exec_command({cmd: 'y'}); }",
+        RUN + "for (const p of ['a']) { if (r.output) continue; exit(); } await tools.exec_command({cmd: 'y'});",
+        "const run = cmd => tools.exec_command({cmd}); switch (1) { case 1: await run('x'); }",
+        "const t = tools; switch (1) { case 1: await t.exec_command({cmd: 'x'}); }",
+        "while ((await tools.exec_command({cmd: 'x'})).exit_code) { }",
+        "for (let r = await tools.exec_command({cmd: 'x'}); false;) { }",
+        "let r = 'a'; r ||= await tools.exec_command({cmd: 'x'});",
+        "function* run() { tools.exec_command({cmd: 'x'}); } run();",
+        "let c = 'x'; switch (1) { case 1: [c] = ['y']; } await tools.exec_command({cmd: c});",
+        "const o = {c: 'x'}; switch (1) { case 1: o.c = 'y'; } await tools.exec_command({cmd: o.c});",
+        "if ('1' == 1) await tools.exec_command({cmd: 'x'});",
+        "await tools.exec_command({cmd: `echo ${null}`});",
         "[" * 5000 + "tools.exec_command({cmd: 'x'})" + "]" * 5000,
         f"for (const a of {[0] * 11}) for (const b of {[0] * 11}) await tools.exec_command({{cmd: 'x'}});",
     ],
@@ -124,6 +151,12 @@ def test_a_script_that_waits_for_its_own_command_makes_one_call():
     wait = "s = await tools.write_stdin({session_id: s.session_id, chars: ''}); o += s.output;"
     text = f"{RUN} let o = r.output; let s = r; while (s.session_id) {{ {wait} }} text(o);"
     assert commands(text) == ["make test"]
+
+
+def test_a_key_that_a_script_deletes_is_not_an_argument():
+    script = script_of("const o = {cmd: 'x', workdir: '/w'}; delete o.workdir; await tools.exec_command(o);")
+    assert script is not None
+    assert script.calls == (("exec_command", {"cmd": "x", "workdir": None}),)
 
 
 def test_an_object_is_printed_as_it_was_then():
