@@ -54,7 +54,7 @@ class Made:
         self.numbers, self.options, self.memory = numbers, options, memory
         self.now = options.now or time.time()
         self.snapshots = load(memory) if memory else []
-        change = change_of(numbers, self.snapshots, self.now)
+        change = change_of(numbers, self.snapshots, self.now, options.since)
         redactor = None
         if not options.raw:
             redactor = Redactor(secrets.token_bytes(16), exact=options.exact, publisher=options.publisher)
@@ -87,7 +87,7 @@ class Made:
         write_whole(target, self.page().encode(errors="replace"), private=True)
         if self.memory:
             with contextlib.suppress(OSError):  # a page without a memory is still a page
-                save(self.memory, self.snapshots, snapshot_of(self.numbers, self.now))
+                save(self.memory, self.snapshots, snapshot_of(self.numbers, self.now, self.options.since))
         return target
 
 
@@ -102,7 +102,7 @@ def report(
     named = [Path(path).expanduser() for path in paths]
     collection = collect(named, since=options.since, workers=options.workers, on_file=on_file)
     _refuse_nothing(collection, named, options)
-    # Reports on other folders, or on a shorter time, are not compared with this one.
+    # A report on other folders is not compared with this one, nor one of all time with one that begins later.
     key = stable_id("report", *sorted(str(path.absolute()) for path in named), "all" if not options.since else "since")
     memory = options.memory / "report" / f"{key}.json" if options.memory else None
     return Made(numbers_of(collection, options.zone), options, str(home or Path.home()), memory)

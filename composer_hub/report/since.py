@@ -28,17 +28,21 @@ class Snapshot:
     num_sessions: int
     weeks: dict[str, tuple[int, int]]  # Monday -> calls, and how many of them failed by the agent's own fault
     lines: tuple[str, ...]  # digests
+    since: float = 0.0  # seconds since 1970: older messages were left out
 
 
-def snapshot_of(numbers: Numbers, now: float) -> Snapshot:
+def snapshot_of(numbers: Numbers, now: float, since: float = 0.0) -> Snapshot:
     """Return the counts that are kept of a report."""
     weeks = {week.name: (week.num_calls, week.failures["model"]) for week in numbers.weeks}
-    return Snapshot(now, numbers.num_sessions, weeks, tuple(map(_digest, numbers.lessons)))
+    return Snapshot(now, numbers.num_sessions, weeks, tuple(map(_digest, numbers.lessons)), since)
 
 
-def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float) -> ReportNews | None:
-    """Compare a report with the newest of an earlier day, None if there is none or no call is new."""
-    then = next((one for one in reversed(snapshots) if one.at <= now - MIN_AGE), None)
+def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float, since: float = 0.0) -> ReportNews | None:
+    """Compare a report with the newest of an earlier day, None if there is none or no call is new.
+
+    A report that left out messages of this one is not compared: they would count as new.
+    """
+    then = next((one for one in reversed(snapshots) if one.at <= now - MIN_AGE and one.since <= since), None)
     if then is None:
         return None
     weeks = []
@@ -69,6 +73,7 @@ def load(path: Path) -> list[Snapshot]:
                 int(row["num_sessions"]),
                 {str(name): (int(calls), int(failed)) for name, (calls, failed) in row["weeks"].items()},
                 tuple(map(str, row["lines"])),
+                float(row.get("since", 0)),
             )
             for row in rows
         ]

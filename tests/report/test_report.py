@@ -160,6 +160,16 @@ def test_only_reports_on_the_same_folders_are_compared_and_a_damaged_memory_is_n
     assert json.loads(next((tmp_path / "state" / "report").iterdir()).read_text())
 
 
+def test_calls_that_the_report_before_left_out_are_not_new(tmp_path: Path) -> None:
+    logs, end = tmp_path / "logs", datetime.datetime(2026, 10, 10, tzinfo=datetime.UTC).timestamp()
+    options = dataclasses.replace(UTC, memory=tmp_path / "state")
+    for day in (1, 2, 6, 7):
+        wrong_path(logs / f"s{day}.jsonl", day).write()
+    report.report([logs], dataclasses.replace(options, since=end - 5 * DAY, now=end)).write(tmp_path / "page.html")
+    longer = report.report([logs], dataclasses.replace(options, since=end - 20 * DAY, now=end + DAY))
+    assert longer.view.change is None
+
+
 def test_since_leaves_out_older_messages(tmp_path: Path) -> None:
     Log(tmp_path / "old.jsonl", day=1).call("Bash", command="ls").write()
     Log(tmp_path / "new.jsonl", day=20).call("Bash", command="ls").write()
