@@ -26,7 +26,8 @@ def number(value: float | None, digits: int = 3) -> str:
     """Return a number for reading: 12,345, 0.0123, or a dash."""
     if value is None:
         return "-"
-    return f"{value:,.0f}" if float(value).is_integer() or abs(value) >= 1_000 else f"{value:.{digits}g}"
+    is_whole = float(value).is_integer() or abs(value) >= 10 ** (digits - 1)  # `g` would write 1.2e+02
+    return f"{value:,.0f}" if is_whole else f"{value:.{digits}g}"
 
 
 def usd(value: float | None) -> str:
@@ -62,7 +63,7 @@ def parsed(value: Any) -> Any:
         return value
     try:
         return json.loads(value)
-    except ValueError:
+    except (ValueError, RecursionError):
         return value
 
 
