@@ -160,18 +160,10 @@ def _without_wrappers(words: Sequence[str]) -> tuple[str, ...]:
     """Drop what comes before the program: `FOO=1 sudo timeout 30 uv run pytest` runs pytest."""
     rest = words
     while rest:
-        if rest[0] in ("timeout", "gtimeout"):
-            rest = rest[1:]
-            while rest and (rest[0].startswith("-") or rest[0][:1].isdigit()):
-                rest = rest[1:]
-        elif rest[0] in programs.LAUNCHERS or rest[0] in KEYWORDS or rest[0] == "in" or _ASSIGNMENT.match(rest[0]):
-            rest = rest[1:]
-            while rest and rest[0].startswith("-"):
-                rest = rest[1:]
+        if rest[0] in programs.LAUNCHERS or rest[0] in KEYWORDS or rest[0] == "in" or _ASSIGNMENT.match(rest[0]):
+            rest = rest[programs.after_own(rest, 1) :]
         elif " ".join(rest[:2]) in programs.RUNNERS:
-            rest = rest[2:]
-            while rest and rest[0].startswith("-"):  # `uv run --frozen pytest` and `mise exec -- pytest` run pytest
-                rest = rest[1:]
+            rest = rest[programs.after_own(rest, 2) :]  # `uv run --frozen pytest` and `mise exec -- pytest` run pytest
         else:
             break
     return tuple(rest)

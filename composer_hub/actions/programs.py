@@ -230,11 +230,27 @@ SUBCOMMANDS = _names(
 WRAPPERS = _names("sudo nohup command exec nice env timeout stdbuf xvfb-run caffeinate")
 """Programs that run the program named after them."""
 
-LAUNCHERS = WRAPPERS | _names("time builtin npx bunx pnpx uvx xargs")
+LAUNCHERS = WRAPPERS | _names("time gtimeout builtin npx bunx pnpx uvx xargs")
 """Words that come before the program that a line is about."""
 
 RUNNERS = frozenset(("uv run", "poetry run", "pipenv run", "bundle exec", "mise exec", "pdm run"))
 """Pairs of words that come before the program that a line is about."""
+
+_VALUED = frozenset(
+    "sudo -u|sudo -g|sudo -p|sudo --user|timeout -s|timeout -k|timeout --signal|timeout --kill-after|env -u|env -C|"
+    "nice -n|stdbuf -i|stdbuf -o|stdbuf -e|exec -a|xvfb-run -s|xvfb-run -n|xargs -I|xargs -d|uvx --with|uv --with|"
+    "uv --python|uv -p|uv --extra|uv --group|uv --package|uv --project|uv --directory|poetry -C|npx -p".split("|")
+)
+_OWN = re.compile(r"-|\w+=|[\d.]+[smhd]?$|$")
+
+
+def after_own(words: Sequence[str | None], start: int) -> int:
+    """Return the place of the program after a wrapper's options with their values, its assignments and its time."""
+    at = start
+    while at < len(words) and (_OWN.match(words[at] or "") or f"{words[0]} {words[at - 1]}" in _VALUED):
+        at += 1
+    return at
+
 
 MOVERS = _names("cd pushd popd chdir")
 """Programs that change the directory of the shell."""

@@ -81,11 +81,11 @@ def spec_of(name: str) -> programs.Spec | None:
 
 def wrapped(words: Sequence[Word]) -> Sequence[Word]:
     """Return the call inside `timeout 60 …`, `uv run …` and the like, else nothing."""
-    own = re.compile(r"-|\d|\w+=|$")
-    if words[0].literal in programs.WRAPPERS:
-        return next((words[at:] for at, word in enumerate(words) if at and not own.match(word.literal or "")), ())
-    runner = len(words) > 2 and f"{words[0].literal} {words[1].literal}" in programs.RUNNERS
-    return words[2:] if runner and not own.match(words[2].literal or "") else ()
+    literals = [word.literal for word in words]
+    if literals[0] in programs.WRAPPERS:
+        return words[programs.after_own(literals, 1) :]
+    is_runner = " ".join(filter(None, literals[:2])) in programs.RUNNERS
+    return words[2:] if is_runner and programs.after_own(literals, 2) == 2 else ()
 
 
 def renamed(words: list[Word]) -> list[Word]:

@@ -249,6 +249,8 @@ MEANT = [
     ("sed -i s/a/b/ a.py", "edit", ("a.py",)),
     ("CI=1 timeout 60 pytest -x tests 2>&1 | tail -3", "shell", (("pytest", "tests"),)),
     ("git add -A && git commit -m x", "shell", (("git add", "."), ("git commit",))),
+    ("sudo -u root make", "shell", (("make",),)),
+    ("timeout -s KILL 60 make", "shell", (("make",),)),
     ("npm run test -- --watch", "shell", (("npm test",),)),
     ("npm run build -- --watch", "shell", (("npm run build",),)),
     ("echo hi", "shell", (("echo",),)),

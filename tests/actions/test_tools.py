@@ -67,6 +67,11 @@ def test_a_command_is_found_whether_text_or_list() -> None:
         ("/usr/bin/python3 x.py > out.txt 2>/dev/null &", ["python3"]),
         ("(cd x; make)", ["cd", "make"]),
         ("# only a comment", []),
+        (
+            "sudo -u root rm x; timeout -s KILL 60 make; env -u A nice -n 5 make; uv run --with x pytest",
+            ["rm", "make", "make", "pytest"],
+        ),
+        ("sudo 7z x a | xargs -I {} rm {}", ["7z", "rm"]),
         ("if [ -f a ]; then cat a; fi", ["[", "cat"]),
         ('echo "unterminated', ["echo"]),
     ],
