@@ -400,7 +400,7 @@ class _Former:
             else:
                 break
             literals = [word.literal for word in words]
-        return renamed(words), cwd
+        return renamed(words, at_root=bool(cwd) and normal_path(cwd, base=self.base) == "."), cwd
 
     def _entered(self, words: list[Word], cwd: str) -> tuple[list[Word], str]:
         """Drop the options that make a program work in another directory; return that directory."""

@@ -88,13 +88,15 @@ def wrapped(words: Sequence[Word]) -> Sequence[Word]:
     return words[2:] if is_runner and programs.after_own(literals, 2) == 2 else ()
 
 
-def renamed(words: list[Word]) -> list[Word]:
+def renamed(words: list[Word], *, at_root: bool) -> list[Word]:
     """Return the words of a call with another name of its command in place of the one it has: `npm i`, `[ … ]`."""
     literals = [word.literal or "" for word in words]
     for count in (4, 3, 2, 1):
         if len(words) >= count and (plain := programs.ALIASES.get(" ".join(literals[:count]))):
             if plain == "test" and literals[-1] != "]":
                 return words
+            if plain == "git add ." and not (at_root and len(words) == count):
+                return words  # `-A` takes the whole tree, or the paths that follow
             name = [Word((Part("lit", text),)) for text in plain.split()]
             return [*name, *(words[count:-1] if plain == "test" else words[count:])]
     return words
