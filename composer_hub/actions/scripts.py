@@ -47,7 +47,7 @@ from composer_hub.actions.script_values import (
     sum_of,
 )
 from composer_hub.actions.tools import PATIENCE, is_script
-from composer_hub.records import ToolCall
+from composer_hub.records import ToolCall, clean
 
 if TYPE_CHECKING:
     from tree_sitter import Node
@@ -446,7 +446,7 @@ class _Interpreter:
         return None
 
     def tool(self, name: str, arguments: Sequence[Any]) -> Any:
-        given = self.copied(arguments[0]) if arguments else {}
+        given = clean(self.copied(arguments[0])) if arguments else {}  # joins the two escapes of an emoji
         session = given.get("session_id") if isinstance(given, dict) else None
         if name == "write_stdin" and isinstance(session, ResultField) and session.name == "session_id":
             return ResultField(session.call)  # the script waits for its own command

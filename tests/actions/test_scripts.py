@@ -47,6 +47,7 @@ MAYBE_ID = "text(r.output); if (r.session_id) text(`ID=${r.session_id}`);"
         ("const cmd = ['a', 'b'].join(' && '); await tools.exec_command({cmd});", ["a && b"]),
         ("await tools.exec_command({cmd: String.raw`rg '\\d+'`});", ["rg '\\d+'"]),
         ("await tools.exec_command({cmd: 'a' + ' b'});", ["a b"]),
+        ("await tools.exec_command({cmd: `echo \\ud83d\\ude00 \\ud83d`});", ["echo \U0001f600 \ufffd"]),
         (TWO, ["x", "y"]),
         (
             "for (const one of ['x', 'y']) { text(await tools.exec_command({cmd: one})); }",
