@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from dataclasses import dataclass
-from decimal import ROUND_CEILING, Decimal, InvalidOperation
+from decimal import ROUND_CEILING, Decimal
 from typing import Any
 
 from composer_hub import exits
@@ -29,9 +29,9 @@ def from_usd(dollars: Any) -> int | None:
     if dollars is None or isinstance(dollars, bool):
         return None
     try:
-        amount = Decimal(str(dollars)) * NANO  # NaN cannot be compared, which is an InvalidOperation
+        amount = Decimal(str(dollars)) * NANO  # NaN cannot be compared, and 1e999999 is too large
         return int(amount.to_integral_value(ROUND_CEILING)) if 0 <= amount <= _MAX_AMOUNT else None
-    except (InvalidOperation, ValueError):
+    except (ArithmeticError, ValueError):
         return None
 
 

@@ -11,7 +11,7 @@ from composer_hub.money import NANO, MachinePrice, cap_of, from_usd, show_usd
 from tests.quick import cases
 
 
-@pytest.mark.parametrize("value", [None, True, "x", float("nan"), float("inf"), -1, 1e40])
+@pytest.mark.parametrize("value", [None, True, "x", float("nan"), float("inf"), -1, 1e40, "1e999999"])
 def test_a_value_that_is_not_an_amount_reads_as_none_and_cannot_be_a_cap(value: object) -> None:
     assert from_usd(value) is None
     with pytest.raises(exits.UsageError, match="--max-usd"):

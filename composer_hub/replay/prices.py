@@ -14,7 +14,7 @@ from decimal import ROUND_CEILING, Decimal, InvalidOperation
 from typing import Any
 
 from composer_hub import exits
-from composer_hub.money import TokenPrice, TokenRates
+from composer_hub.money import NANO, TokenPrice, TokenRates
 
 TABLE_DATE = "2026-11-15"
 """The day the table below was compared with two public price maps. In the half year before, prices moved threefold."""
@@ -115,10 +115,10 @@ def _rates(input: Any, output: Any, cached: Any, write: Any, *, scale: int) -> T
 def _pico(value: Any, scale: int) -> int:
     try:
         pico = Decimal(str(value)) * scale
-        if not pico.is_finite() or pico < 0:
+        if not 0 <= pico <= NANO * scale:
             raise InvalidOperation
         return int(pico.to_integral_value(ROUND_CEILING))
-    except InvalidOperation:
+    except ArithmeticError:
         raise PriceError(
             f"{value!r} is not a price. Give dollars per million tokens, for example --price name=1.25/10."
         ) from None

@@ -82,8 +82,9 @@ def test_no_split_into_cached_and_written_tokens_costs_more_than_the_worst_case(
     assert cost <= price.worst_case(prompt, answer)
 
 
-def test_a_list_with_a_price_that_is_no_number_is_refused_in_words() -> None:
-    entry = {"id": "m", "pricing": {"prompt": "0.000001", "completion": {}}}
+@pytest.mark.parametrize("price", [{}, "x", "nan", "inf", "1e999999", "1e5000"])
+def test_a_list_with_a_price_that_is_no_number_is_refused_in_words(price: object) -> None:
+    entry = {"id": "m", "pricing": {"prompt": "0.000001", "completion": price}}
     with pytest.raises(PriceError, match="is not a price"):
         from_entry(entry, server="", stamp="list")
     entry = {"id": "m", "pricing": {"prompt": "0.000001", "completion": "0.000002", "overrides": 5}}
