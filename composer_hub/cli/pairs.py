@@ -85,12 +85,12 @@ def build(
 
     The policy is the one of the run, with the options given here. Votes that cannot answer it are refused.
     """
+    if proof == "votes" and folder is None:
+        raise exits.UsageError("Name the folder of the replay run with --run, or take --from own-repairs.")
     options = dataclasses.replace(options, tokenizer=chat_tokenizer(options.tokenizer))
     source, notes = load(publication.destination, traces), list[str]()  # JSON has no other place for notes
     sharding = spread.sharding(out, publication.destination, folder, 0)
-    if proof == "votes":
-        if folder is None:
-            raise exits.UsageError("Name the folder of the replay run with --run, or take --from own-repairs.")
+    if proof == "votes" and folder:
         votes = RecordedVotes(folder)
         policy = dataclasses.replace(votes.poll.policy if votes.poll else Policy(), **policy_changes)
         made = make(source, votes, dataclasses.replace(options, policy=policy), sharding=sharding)

@@ -102,7 +102,7 @@ def test_the_command_publishes_repairs_without_a_run(tmp_path: Path, capsys: pyt
     assert "`chosen`, the student, later" in text
     assert "Votes:" not in text
     with pytest.raises(exits.UsageError, match="--run"):
-        root.main(["pairs", "build", "me/traces", *place], standalone_mode=False)
+        root.main(["pairs", "build", "me/none", *place], standalone_mode=False)  # before anything is read
     run = ["--run", str(tmp_path), "--from", "own-repairs"]
     with pytest.raises(exits.UsageError, match="asks nobody"):
         root.main(["pairs", "build", "me/traces", *run, *place], standalone_mode=False)
