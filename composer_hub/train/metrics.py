@@ -54,6 +54,10 @@ METRICS = {
         "nothing can be learned from them."
     ),
     "rollout/cut_off": "Share of rollouts whose last turn ran out of tokens.",
+    "rollout/env_timeouts": "Episodes of a batch that were lost because a call took too long.",
+    "rollout/env_lost": "Episodes of a batch that were lost: they have no reward and no hints.",
+    "outer/bytes": "Bytes that each rank gave to an exchange, with `sync_every`.",
+    "outer/spread": "The largest distance of a rank's weights from their mean at an exchange.",
 }
 """Every metric that a run logs beside TRL's own, with its meaning, for the reference."""
 
