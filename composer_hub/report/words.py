@@ -15,7 +15,7 @@ def count(number: float) -> str:
 def tokens(number: float) -> str:
     """Return a number of tokens, short: 950, 12.3 k, 4.5 M, 1.2 G."""
     for unit, size in (("G", 1e9), ("M", 1e6), ("k", 1e3)):
-        if number >= size:
+        if number >= 0.9995 * size:  # which three digits round up
             return f"{number / size:.3g} {unit}" if number < 1000 * size else f"{number / size:,.0f} {unit}"
     return f"{number:.0f}"
 

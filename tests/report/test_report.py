@@ -22,6 +22,7 @@ from composer_hub.output import FORMATS
 from composer_hub.report.numbers import Numbers
 from composer_hub.report.projects import projects_of
 from composer_hub.report.sentences import headline, lead
+from composer_hub.report.words import tokens
 from tests.hidden import FEW, hidden_in
 from tests.quick import quick
 from tests.report.sessions import MISSING, Log, wrong_path
@@ -111,6 +112,11 @@ def test_few_calls_give_no_rate_and_many_clean_ones_say_that_little_is_lost(tmp_
         log.call("Bash", command=f"echo {number}")
     log.write()
     assert headline(numbers_of(tmp_path)) == "Little is lost here."
+
+
+def test_a_number_of_tokens_has_no_exponent() -> None:
+    numbers = (950, 999.6, 12_345, 999_400, 999_600, 999_960_000, 2e12)
+    assert [tokens(number) for number in numbers] == ["950", "1 k", "12.3 k", "999 k", "1 M", "1 G", "2,000 G"]
 
 
 DAY = 86400.0
