@@ -39,6 +39,7 @@ def stated_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) ->
 def problem_of(
     calls: Sequence[ToolCall], arguments: Sequence[dict[str, Any] | None], tools: Mapping[str, Mapping[str, Any]]
 ) -> str:
+    """Return why calls cannot be compared, "" if they can: a tool that is not offered, or arguments that misfit."""
     if tools and any(call.name not in tools for call in calls):
         return "unknown_tool"
     pairs = zip(calls, arguments, strict=True)
@@ -78,12 +79,12 @@ def fits(value: Any, schema: Mapping[str, Any]) -> bool:
 
 
 def typed(value: Any, schema: Mapping[str, Any]) -> Any:
-    """Return a value in the type of its schema: "true" as true, "5" and 5.0 as 5."""
+    """Return a value in the type of its schema: "true" as true, "5" and 5.0 as 5, "2.5" as 2.5."""
     kind = schema.get("type")
     if isinstance(value, str) and kind == "boolean" and value.lower() in ("true", "false"):
         return value.lower() == "true"
-    if isinstance(value, str) and kind in ("integer", "number") and re.fullmatch(r"-?\d{1,15}", value):
-        return int(value)
+    if isinstance(value, str) and kind in ("integer", "number") and re.fullmatch(r"-?\d{1,15}(\.\d{1,9})?", value):
+        value = float(value)
     return _number(value)
 
 

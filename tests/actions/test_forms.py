@@ -188,6 +188,9 @@ def test_a_schema_types_arguments_and_drops_its_defaults() -> None:
     context = ActionContext(tools={"Frob": schema})
     assert act("Frob", {"deep": "false", "n": "5"}, context).text == act("Frob", {"n": 5}, context).text
     assert act("Frob", {"deep": True, "n": 5}, context).text != act("Frob", {"n": 5}, context).text
+    share = ActionContext(tools={"Frob": {"properties": {"share": {"type": "number"}}}})
+    assert act("Frob", {"share": "2.5"}, share).text == act("Frob", {"share": 2.5}, share).text
+    assert act("Frob", {"share": "2.5"}, share).problem == ""
 
 
 @pytest.mark.parametrize(
