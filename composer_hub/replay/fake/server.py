@@ -53,15 +53,11 @@ class Bill:
     cost: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    output_tokens: int = 0
     keys: dict[str, int] = field(default_factory=lambda: defaultdict(int))  # digest of a prompt -> times billed
 
 
-@dataclass(slots=True)
-class _Cache:
-    """Prefixes of one backend: digest of a chain of messages -> (tokens, time of expiry)."""
-
-    prefixes: dict[bytes, tuple[int, float]] = field(default_factory=dict)
+_Cache = dict[bytes, tuple[int, float]]
+"""Prefixes of one backend: digest of a chain of messages -> (tokens, time of expiry)."""
 
 
 class TeacherServer:
@@ -89,7 +85,7 @@ class TeacherServer:
         self.queued: deque[str] = deque()
         self.bills: dict[str, Bill] = defaultdict(Bill)
         self.generations: dict[str, int] = {}  # id of a call -> its cost
-        self._caches: dict[tuple[str, int], _Cache] = defaultdict(_Cache)
+        self._caches: dict[tuple[str, int], _Cache] = defaultdict(dict)
         self._rng = random.Random(seed)
 
     @property
@@ -175,7 +171,8 @@ class TeacherServer:
         latency = teacher.latency_s + (0.2 if fault == "slow" else 0.0)
         if latency:
             await asyncio.sleep(latency)
-        answer = answer_to(teacher, body, self.oracle, fault, self._draws(teacher, counted.digest), self.labels)
+        draws = self.bills[teacher.name].keys[counted.digest]
+        answer = answer_to(teacher, body, self.oracle, fault, draws, self.labels)
         before = self.billed
         usage = self._charge(teacher, counted, answer, fault, int(body.get("max_tokens") or 4096))
         self._remember(teacher, counted)
@@ -207,14 +204,11 @@ class TeacherServer:
             chain = hashlib.sha256(chain + text.encode("utf-8", "replace")).digest()
             tokens += tokens_of(text)
             prefixes.append((chain, tokens))
-            held = cache.prefixes.get(chain)
+            held = cache.get(chain)
             if held and held[1] > now:
                 cached = held[0]
         cached = cached // BLOCK * BLOCK if cached >= self.min_cached_tokens else 0
         return _CountedPrompt(tokens, cached, prefixes, cache, chain.hex())
-
-    def _draws(self, teacher: ScriptedTeacher, digest: str) -> int:
-        return self.bills[teacher.name].keys[digest]
 
     def _charge(
         self, teacher: ScriptedTeacher, counted: _CountedPrompt, answer: FakeAnswer, fault: str, max_tokens: int
@@ -232,7 +226,6 @@ class TeacherServer:
         bill.cost += cost
         bill.prompt_tokens += counted.tokens
         bill.cached_tokens += counted.cached
-        bill.output_tokens += output
         bill.keys[counted.digest] += 1
         usage = {
             "prompt_tokens": counted.tokens,
@@ -246,7 +239,7 @@ class TeacherServer:
         until = self.clock() + teacher.cache_ttl_s
         # Any prefix of the prompt can be read again.
         for chain, tokens in counted.prefixes:
-            counted.cache.prefixes[chain] = (tokens, until)
+            counted.cache[chain] = (tokens, until)
 
 
 @dataclass(frozen=True, slots=True)
