@@ -15,6 +15,7 @@ from typing import Any
 
 from filelock import FileLock
 
+from composer_hub.hub.manifest import MANIFEST
 from composer_hub.hub.protocol import Change, Delete, Entry, HubError, Moved
 from composer_hub.hub.reviews import ReviewFile, is_review
 
@@ -67,6 +68,8 @@ class FolderDestination:
         with _disk_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
             _tidy(self._folder(repo))
+        if repo_type != "dataset" and (self._folder(repo) / MANIFEST).exists():  # one name is one tree here
+            raise HubError(f"{self._folder(repo)} holds a dataset. Choose another name for the {repo_type}.")
 
     def commit(
         self,

@@ -18,6 +18,7 @@ from composer_hub.hub import (
     CardError,
     Change,
     FolderDestination,
+    HubError,
     HubRefused,
     Lineage,
     LoadError,
@@ -35,6 +36,7 @@ from composer_hub.hub import (
     load_states,
     load_traces,
     publish,
+    publish_model,
 )
 from composer_hub.records import Pair, StepRow, Trace, features_of, step_row, to_row
 from tests.factories import make_pair, make_trace
@@ -68,6 +70,13 @@ A, B, C = make_trace(1), make_trace(2), make_trace(3)
 
 def test_the_first_version_is_1_0_0(folder: FolderDestination) -> None:
     assert put(folder, [A]).tag == "v1.0.0"
+
+
+def test_a_model_does_not_go_into_the_folder_of_a_dataset(folder: FolderDestination) -> None:
+    first = put(folder, [A])
+    with pytest.raises(HubError, match="holds a dataset"):
+        publish_model(folder, REPO, {"config.json": b"{}"}, tag="run-1", title="A model")
+    assert folder.tags(REPO) == {"v1.0.0": first.revision}
 
 
 def test_the_same_rows_again_are_nothing_to_publish(folder: FolderDestination) -> None:
