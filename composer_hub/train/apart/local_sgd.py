@@ -100,7 +100,7 @@ class LocalSGD(TrainerCallback):
         return f"composer_apart_{self.trainer.accelerator.process_index}.pt"
 
 
-def _own_gradient(_, bucket):
+def _own_gradient(_, bucket):  # type: ignore[no-untyped-def]
     # DDP compares annotations with its own classes, and here they would be text.
     future: torch.futures.Future[Tensor] = torch.futures.Future()
     future.set_result(bucket.buffer())
