@@ -16,7 +16,7 @@ from composer_hub.output import plural
 from composer_hub.pairs.card import example, judge_text, materials, notes
 from composer_hub.pairs.plots import pictures_of
 from composer_hub.pairs.purchase import Purchase
-from composer_hub.pairs.report import report_rows
+from composer_hub.pairs.report import of_other_pairs, report_rows
 from composer_hub.pairs.report_card import code, report_markdown
 from composer_hub.pairs.tables import (
     FAMILY_BITS,
@@ -123,14 +123,15 @@ def reviewed_draft(
     policy = f"The pairs of {source.repo} {source.name} with their reviewers' verdicts ({outcomes})."
     if refused:
         policy += f" Not counted: {plural(len(refused), 'file')} of `verdicts/` without a proven author."
-    metrics = metrics_of(source)
+    metrics = of_other_pairs(metrics_of(source), kept)
     card = next_card(
         source,
         "reviewed preference pairs",
         tag="reviewed",
         counts={"pairs": len(kept)},
         policy=policy,
-        report=f"Numbers of {source.name}, before review:\n\n{report_markdown(metrics, drops=False)}"
+        report=f"Votes, agreement and money are those of {source.name}, before review:\n\n"
+        f"{report_markdown(metrics, drops=False)}"
         if metrics
         else "",
     )
@@ -138,7 +139,7 @@ def reviewed_draft(
         parents=(Parent("reviewed", source.repo, source.revision, tag=source.tag),),
         sources={"verdicts": dict(counts)},
     )
-    tables = [pairs_table(kept, splits_of(source)), *copied_tables(source)]
+    tables = [pairs_table(kept, splits_of(source)), *copied_tables(source, metrics)]
     return Draft(tables, card, lineage, f"Apply verdicts to {source.name}"), counts
 
 

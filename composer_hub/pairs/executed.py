@@ -13,6 +13,7 @@ from typing import Any
 from composer_hub.hub import Draft, Lineage, Parent, Version
 from composer_hub.output import plural
 from composer_hub.pairs.dataset import next_card
+from composer_hub.pairs.report import of_other_pairs
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.pairs.tables import copied_tables, executed_table, metrics_of, pairs_table, splits_of
 from composer_hub.pairs.verdicts import PairVerdict, apply_verdicts
@@ -56,7 +57,7 @@ def executed_draft(
         verdicts = [PairVerdict(one.pair_id, _REVIEWS[one.verdict], REVIEWER) for one in executions
                     if one.verdict in _REVIEWS]  # fmt: skip
         kept, changed = apply_verdicts(pairs, verdicts)
-    numbers, metrics = executed_numbers(executions), metrics_of(source)
+    numbers, metrics = executed_numbers(executions), of_other_pairs(metrics_of(source), kept)
     text = executed_text(numbers)
     card = next_card(
         source,
@@ -79,7 +80,7 @@ def executed_draft(
     )
     tables = [
         pairs_table(kept, splits_of(source)),
-        *(table for table in copied_tables(source) if table.config != "executed"),
+        *(table for table in copied_tables(source, metrics) if table.config != "executed"),
         executed_table([to_row(one) for one in executions]),
     ]
     return Draft(tables, card, lineage, f"Execute the pairs of {source.name}"), changed

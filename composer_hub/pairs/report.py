@@ -34,7 +34,7 @@ import sys
 from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -131,6 +131,23 @@ def report_rows(
     ]
 
 
+def of_other_pairs(rows: Sequence[Metric], pairs: Collection[Pair]) -> list[Metric]:
+    """Return a report with the numbers of other pairs; those of votes, agreement and money stay."""
+    if not rows:
+        return []
+    places = {trace_id: at for at, trace_id in enumerate(sorted({pair.trace_id for pair in pairs}))}
+    new = [*_origin(pairs), *_bias(pairs, _Draws(places, seed=0), seed=0), *_lengths(pairs)]
+    names = {row.metric for row in new} | {"pairs_by_length"}
+    growth = len(pairs) / (next((row.value for row in rows if row.metric == "pairs"), None) or math.nan)
+    factors = {"pairs": growth, "pairs_per_trace": growth, "usd_per_pair": 1 / (growth or math.nan)}
+    return [*(_scaled(row, factors.get(row.metric, 1.0)) for row in rows if row.metric not in names), *new]
+
+
+def _scaled(row: Metric, factor: float) -> Metric:
+    value, low, high = (None if one is None else _finite(one * factor) for one in (row.value, row.low, row.high))
+    return replace(row, value=value, low=low, high=high)
+
+
 class _Draws:
     """Values grouped by trace, with intervals from drawing traces."""
 
@@ -193,11 +210,15 @@ def _yield(
     yield drawn.mean("pairs_per_trace", "", ((trace_id, by_trace[trace_id]) for trace_id in drawn.place))
     for reason, count in sorted(drops.items(), key=lambda item: (-item[1], item[0])):
         yield Metric("steps_without_pair", reason, count, n=len(summaries))
+    yield from _origin(pairs)
+    yield from _votes_histogram(summaries)
+
+
+def _origin(pairs: Collection[Pair]) -> Iterator[Metric]:
     yield Metric("after_error", value=_share([pair.after_error for pair in pairs]), n=len(pairs))
     known = [pair.resolved for pair in pairs if pair.resolved is not None]
     yield Metric("from_resolved", value=_share(known), n=len(known))
     yield Metric("judged", value=_share([pair.judged for pair in pairs]), n=len(pairs))
-    yield from _votes_histogram(summaries)
 
 
 def _votes_histogram(summaries: Iterable[BallotSummary]) -> Iterator[Metric]:

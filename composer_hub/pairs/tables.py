@@ -55,19 +55,24 @@ def votes_table(rows: Iterable[Mapping[str, Any]]) -> Table:
 
 def report_table(metrics: Sequence[Metric]) -> Table:
     """Return the `report` config: one number per row."""
+    from datasets import Value
+
     # A float column gives every number back as a float: a count written as an int would then be another row.
     rows = [
         {key: float(value) if isinstance(value, int) and key != "n" else value for key, value in to_row(metric).items()}
         | {"id": f"{metric.metric} {metric.scope}".strip()}
         for metric in metrics
     ]
-    return _report_config(rows)
+    features = features_of(Metric)
+    features["id"] = Value("string")
+    return Table("report", rows, features, "id")
 
 
-def copied_tables(source: Version) -> list[Table]:
-    """Return the `votes`, `report` and `executed` tables of a version unchanged, if it has them."""
-    makers = {"votes": votes_table, "report": _report_config, "executed": executed_table}
-    return [make(source.rows(name)) for name, make in makers.items() if name in source.manifest["tables"]]
+def copied_tables(source: Version, metrics: Sequence[Metric]) -> list[Table]:
+    """Return the `votes` and `executed` tables of a version, if it has them, and the report."""
+    makers = {"votes": votes_table, "executed": executed_table}
+    copies = [make(source.rows(name)) for name, make in makers.items() if name in source.manifest["tables"]]
+    return [*copies, report_table(metrics)] if metrics else copies
 
 
 def executed_table(rows: Iterable[Mapping[str, Any]]) -> Table:
@@ -91,11 +96,3 @@ def family_mask(families: Iterable[str]) -> int:
     for family in families:
         mask |= 1 << (FAMILY_BITS.index(family) if family in FAMILY_BITS else _UNKNOWN_FAMILY)
     return mask
-
-
-def _report_config(rows: Iterable[Mapping[str, Any]]) -> Table:
-    from datasets import Value
-
-    features = features_of(Metric)
-    features["id"] = Value("string")
-    return Table("report", rows, features, "id")

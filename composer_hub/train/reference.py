@@ -70,7 +70,8 @@ def reference_draft(
         ),
         report=report_markdown(metrics, drops=False) if metrics else "",
     )
-    tables = [pair_rows_table(rows), *copied_tables(source), Table(CONFIG, found, features_of(RefLogps), "pair_id")]
+    logps = Table(CONFIG, found, features_of(RefLogps), "pair_id")
+    tables = [pair_rows_table(rows), *copied_tables(source, metrics), logps]
     lineage = Lineage(parents=tuple(parents), config=to_row(fingerprint))
     title = f"Reference log-probs of {reference.name} for {source.tag or source.revision}"
     return Draft(tables, card, lineage, title), dropped

@@ -14,7 +14,7 @@ from composer_hub.pairs.card import MIN_TELLING, notes
 from composer_hub.pairs.consensus import build_pairs
 from composer_hub.pairs.policy import Poll, PollCounts
 from composer_hub.pairs.purchase import Purchase, TeacherBill
-from composer_hub.pairs.report import Metric, report_rows, summary_of
+from composer_hub.pairs.report import Metric, of_other_pairs, report_rows, summary_of
 from composer_hub.pairs.report_card import report_markdown
 from composer_hub.records import features_of, from_row, to_row
 
@@ -123,6 +123,26 @@ def test_unknown_numbers_are_empty_in_a_report_without_pairs_or_votes() -> None:
     assert {row.metric: row.value for row in rows}["pairs"] == 0
     assert {row.metric: row.value for row in rows}["usd_per_pair"] is None
     assert "| Pairs | 0 | 0 |" in report_markdown(rows)
+
+
+@pytest.mark.parametrize("num_kept", [2, 1, 0])
+def test_a_report_follows_a_review_in_what_it_says_of_pairs(
+    report: list[Metric], make_trace: Callable[..., Any], make_vote: Callable[..., Any], num_kept: int
+) -> None:
+    trace = make_trace(LS, LS, name="one", errors=[0], resolved=True)
+    votes = [make_vote(trace, at, name, READ) for at in (0, 1) for name in ("a-x", "b-x")]
+    rows = of_other_pairs(report, build_pairs(trace, votes)[0][2 - num_kept :])
+    assert value(rows, "pairs") == num_kept
+    assert value(rows, "pairs_per_trace") == num_kept / 2
+    assert value(rows, "usd_per_pair") == (pytest.approx(0.15 / num_kept) if num_kept else None)
+    assert value(rows, "after_error") == (1 / num_kept if num_kept else None)
+    about_pairs = ("pairs", "usd_per_pair", "after_error", "from_resolved", "judged", "chosen_", "length_", "style_")
+    others = [row for row in report if not row.metric.startswith(about_pairs)]
+    assert [row for row in rows if not row.metric.startswith(about_pairs)] == others
+
+
+def test_a_set_without_a_report_gets_none_by_a_review() -> None:
+    assert of_other_pairs([], []) == []
 
 
 def test_a_row_survives_the_hub(report: list[Metric], tmp_path: Path) -> None:
