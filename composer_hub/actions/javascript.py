@@ -66,6 +66,16 @@ def assigned_in(node: Node) -> Iterator[str]:
             yield from names_in(part_of(one, "left"))
         elif one.type == "update_expression":
             yield from names_in(part_of(one, "argument"))
+        elif one.type == "for_in_statement" and not one.child_by_field_name("kind"):
+            yield from names_in(part_of(one, "left"))
+
+
+def variables_in(node: Node) -> Iterator[str]:
+    """Yield the names that code declares by `var`: they are those of the whole function."""
+    for one in _below(node):
+        if one.type == "variable_declaration":
+            for part in one.named_children:
+                yield from names_in(part_of(part, "name") if part.type == "variable_declarator" else part)
 
 
 _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "0": "\0", "\n": ""}

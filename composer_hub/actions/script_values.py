@@ -30,6 +30,9 @@ class _Unknown:
 UNKNOWN = _Unknown()
 """A value that only a run of the script would show."""
 
+SOME = _Unknown()
+"""In a list, any number of such values."""
+
 
 @dataclass(frozen=True, slots=True)
 class Json:
@@ -103,7 +106,9 @@ def joined(parts: Sequence[Any]) -> Any:
             part = str(part).lower()
         if part is None or isinstance(part, (dict, list)) or (isinstance(part, ResultField) and not part.name):
             part = UNKNOWN  # "null", "undefined" or nothing; "[object Object]", or the items of a list
-        for piece in (str(part),) if isinstance(part, (int, float)) else pieces_of(part):
+        if isinstance(part, (int, float)):  # of very large and small ones, JavaScript writes other digits
+            part = str(part) if part == 0 or 1e-6 < abs(part) < 1e16 else UNKNOWN
+        for piece in pieces_of(part):
             if isinstance(piece, str) and pieces and isinstance(pieces[-1], str):
                 pieces[-1] += piece
             else:
@@ -119,5 +124,10 @@ def sum_of(left: Any, right: Any) -> Any:
     if any(isinstance(one, (str, Joined)) for one in (left, right)):
         return joined([left, right])
     if isinstance(left, (int, float)) and isinstance(right, (int, float)):
-        return left + right
+        return number_of(float(left + right))
     return UNKNOWN
+
+
+def number_of(value: float) -> float:
+    """Return a number, whole ones as `int`: in JavaScript there is no other difference."""
+    return int(value) if value.is_integer() else value

@@ -27,10 +27,12 @@ from composer_hub.actions.javascript import (
     types_in,
     unescaped,
     unquoted,
+    variables_in,
 )
 from composer_hub.actions.script_values import (
     MAX_ITEMS,
     MAX_SCRIPT_CHARS,
+    SOME,
     UNKNOWN,
     Joined,
     Json,
@@ -43,6 +45,7 @@ from composer_hub.actions.script_values import (
     is_plain,
     is_scalar,
     joined,
+    number_of,
     pieces_of,
     sum_of,
 )
@@ -79,7 +82,7 @@ def _script_of(text: str) -> PlainScript | None:
     reader = _Interpreter()
     try:
         with contextlib.suppress(_Return):  # a script may leave early, by `exit()` for example
-            reader.run(root.named_children, ChainMap())
+            reader.run(root.named_children, ChainMap(dict.fromkeys(variables_in(root), UNKNOWN)))
     except (NotPlain, RecursionError):
         return None
     return PlainScript(tuple(reader.calls), tuple(reader.prints))
@@ -90,6 +93,8 @@ class _Function:
     parameters: Sequence[Node]
     body: Node
     scope: _Scope
+    is_async: bool
+    variables: Sequence[str]  # names that it declares by `var`, wherever that is
 
 
 @dataclass(frozen=True)
@@ -120,6 +125,9 @@ class _Interpreter:
     calls: list[tuple[str, Any]] = field(default_factory=list)
     prints: list[Print] = field(default_factory=list)
     doubt: int = 0  # above 0 if the statement may not run, or may run again
+    exits: int = 0  # the part of it that stays after a function: the whole script may have ended
+    is_apart: bool = False  # in an asynchronous function that nothing waits for
+    is_late: bool = False  # in such a function after its first `await`: other code runs before the statement
     depth: int = 0
     work: int = 0
 
@@ -145,27 +153,29 @@ class _Interpreter:
         for part in node.named_children:
             if part.type == "variable_declarator":
                 value = part.child_by_field_name("value")
-                self.bind(part_of(part, "name"), self.value(value, scope) if value else None, scope)
+                named = _declare if node.type == "lexical_declaration" else self.assign
+                self.bind(part_of(part, "name"), self.value(value, scope) if value else None, scope, named)
 
-    def bind(self, target: Node, value: Any, scope: _Scope) -> None:
+    def bind(self, target: Node, value: Any, scope: _Scope, named: Callable[[_Scope, str, Any], None]) -> None:
         """Give names to a value or its parts."""
         if target.type in ("identifier", "shorthand_property_identifier_pattern"):
-            scope[text_of(target)] = value
+            named(scope, text_of(target), value)
         elif target.type == "array_pattern":
             place = 0
             for part in target.children:
                 if part.type == ",":  # `[, b]` leaves a place out
                     place += 1
                 elif part.is_named and part.type != "comment":
-                    self.bind(part, value[place] if isinstance(value, list) and place < len(value) else UNKNOWN, scope)
+                    is_known = isinstance(value, list) and SOME not in value[: place + 1] and place < len(value)
+                    self.bind(part, value[place] if is_known else UNKNOWN, scope, named)
         elif target.type == "object_pattern":
             for part in target.named_children:
                 if part.type == "pair_pattern":
-                    self.bind(part_of(part, "value"), _member(value, text_of(part_of(part, "key"))), scope)
+                    self.bind(part_of(part, "value"), _member(value, text_of(part_of(part, "key"))), scope, named)
                 elif part.type == "shorthand_property_identifier_pattern":
-                    scope[text_of(part)] = _member(value, text_of(part))
+                    named(scope, text_of(part), _member(value, text_of(part)))
                 elif part.type == "rest_pattern" and isinstance(value, ResultField):
-                    scope[text_of(part.named_children[0])] = value  # prints as the rest of the result
+                    named(scope, text_of(part.named_children[0]), value)  # prints as the rest of the result
                 else:
                     self.forget(part, scope)
         else:
@@ -174,6 +184,7 @@ class _Interpreter:
     def forget(self, node: Node, scope: _Scope) -> None:
         """Make every name below a node unknown, and see to it that it calls no tool."""
         for name in names_in(node):
+            _assign(scope, name, UNKNOWN)
             scope[name] = UNKNOWN
         self.opaque(node, scope)
 
@@ -187,13 +198,24 @@ class _Interpreter:
             _forget(scope, name)
         if "text" in names:
             self.prints.append(Print((UNKNOWN,), is_certain=False))
+        if "exit" in names or _LEAVING.intersection(types_in(node)):
+            self.may_end()
+
+    def may_end(self) -> None:
+        """Doubt all that follows: the whole script may end here."""
+        self.doubt, self.exits = self.doubt + 1, self.exits + 1
 
     @contextlib.contextmanager
     def in_doubt(self) -> Iterator[None]:
         """Read code that may not run; if it can leave, neither may the code that follows."""
         self.doubt += 1
-        with contextlib.suppress(_Return):
+        try:
             yield
+        except _Exit:
+            self.exits += 1
+        except _Return:
+            return
+        else:
             self.doubt -= 1
 
     def choice(self, node: Node, scope: _Scope) -> None:
@@ -211,9 +233,12 @@ class _Interpreter:
         inner = scope.new_child()
         if node.type == "for_in_statement" and any(child.type == "of" for child in node.children):
             values = self.value(part_of(node, "right"), scope)
-            if isinstance(values, list):
-                for value in values:
-                    self.bind(part_of(node, "left"), value, inner)
+            if isinstance(values, list) and SOME not in values:
+                for _, value in _each(values):
+                    inner = scope.new_child()
+                    kind = node.child_by_field_name("kind")
+                    named = _declare if kind and text_of(kind) != "var" else self.assign
+                    self.bind(part_of(node, "left"), value, inner, named)
                     self.in_loop(part_of(node, "body"), inner)
                 return
         for name in assigned_in(node):
@@ -235,9 +260,9 @@ class _Interpreter:
     def attempt(self, node: Node, scope: _Scope) -> None:
         try:
             self.block(part_of(node, "body"), scope)
-        except _Return:
-            if node.child_by_field_name("finalizer"):
-                raise NotPlain from None  # which runs after all
+        except _Return as left:
+            if node.child_by_field_name("finalizer") or isinstance(left, _Exit):
+                raise NotPlain from None  # which runs after all, as the handler of an exit may
             raise
         if handler := node.child_by_field_name("handler"):
             inner = scope.new_child()
@@ -255,7 +280,7 @@ class _Interpreter:
     def fail(self, node: Node, scope: _Scope) -> None:
         if not self.doubt:
             raise NotPlain  # a handler may continue
-        self.leave(node, scope)
+        self.may_end()
 
     def expression(self, node: Node, scope: _Scope) -> None:
         for part in node.named_children:
@@ -295,14 +320,16 @@ class _Interpreter:
 
     def list(self, node: Node, scope: _Scope) -> Any:
         values: list[Any] = []
-        for part in node.named_children:
-            if part.type == "spread_element":
+        before = ","
+        for part in node.children[1:-1]:
+            if part.type == "," == before:
+                values.append(SOME)  # `[, b]` leaves a place out, which `map` passes over
+            elif part.type == "spread_element":
                 more = self.first(part, scope)
-                if not isinstance(more, list):
-                    return UNKNOWN
-                values += more
-            elif part.type != "comment":
+                values += more if isinstance(more, list) else [SOME]
+            elif part.is_named and part.type != "comment":
                 values.append(self.value(part, scope))
+            before = before if part.type == "comment" else part.type
             if len(values) > MAX_ITEMS:
                 raise NotPlain
         return values
@@ -336,6 +363,8 @@ class _Interpreter:
 
     def member(self, node: Node, scope: _Scope) -> Any:
         owner, name = self.value(part_of(node, "object"), scope), text_of(part_of(node, "property"))
+        if owner is None and all(child.type != "optional_chain" for child in node.children):
+            raise NotPlain  # the script fails here
         if name in _METHODS and isinstance(owner, (list, str, Joined)):
             return _Method(owner, name)
         return _member(owner, name)
@@ -347,16 +376,25 @@ class _Interpreter:
                 return _Method(owner, key)
             raise NotPlain
         if isinstance(owner, list):
-            return owner[int(key)] if isinstance(key, (int, float)) and 0 <= key < len(owner) else UNKNOWN
+            is_known = type(key) is int and 0 <= key < len(owner) and SOME not in owner[: key + 1]
+            return owner[key] if is_known else UNKNOWN
         return _member(owner, key) if isinstance(key, str) else UNKNOWN
 
-    def call(self, node: Node, scope: _Scope) -> Any:
+    def wait(self, node: Node, scope: _Scope) -> Any:
+        inner = node.named_children[0]
+        while inner.type == "parenthesized_expression":
+            inner = inner.named_children[0]
+        value = self.call(inner, scope, is_apart=False) if inner.type == "call_expression" else self.value(inner, scope)
+        self.is_late = self.is_late or self.is_apart
+        return value
+
+    def call(self, node: Node, scope: _Scope, *, is_apart: bool = True) -> Any:
         callee, given = part_of(node, "function"), part_of(node, "arguments")
         name = text_of(callee) if callee.type in ("identifier", "member_expression") else ""
         if name == "String.raw" and given.type == "template_string":
             return self.filled(given, scope, text_of)
         arguments = self.list(given, scope) if given.type == "arguments" else UNKNOWN
-        if not isinstance(arguments, list):
+        if not isinstance(arguments, list) or SOME in arguments:
             self.opaque(callee, scope)
             return UNKNOWN
         if callee.type == "identifier" and name not in scope:
@@ -370,13 +408,20 @@ class _Interpreter:
             return self.stringified(arguments)
         function = self.value(callee, scope)
         if isinstance(function, _Function):
-            return self.apply(function, arguments)
+            return self.apply(function, arguments, is_apart=is_apart)
         if isinstance(function, _Method):
             return self.method(function, arguments)
+        if name.split(".")[0] in _READING and name != "Object.assign":
+            return self.called_back(arguments)
         return self.handed_over(arguments)
 
     def handed_over(self, arguments: Sequence[Any]) -> Any:
-        """Pass over a call of an unknown function, which may call what it is given."""
+        """Pass over a call of an unknown function, which may call and change what it is given."""
+        for one in arguments:
+            _spoil(one)
+        return self.called_back(arguments)
+
+    def called_back(self, arguments: Sequence[Any]) -> Any:
         for one in arguments:
             if one is _TOOLS or (isinstance(one, _Method) and one.owner is _TOOLS):
                 raise NotPlain
@@ -396,16 +441,20 @@ class _Interpreter:
         elif name == "String" and arguments:
             return joined(arguments[:1])
         elif name == "exit":
-            raise _Exit(UNKNOWN)
+            if not self.doubt:
+                raise NotPlain if self.is_apart else _Exit(UNKNOWN)
+            self.may_end()
         elif name in _UNSAFE:
             raise NotPlain
-        return self.handed_over(arguments)
+        else:
+            return self.handed_over(arguments)
+        return self.called_back(arguments)
 
     def method(self, method: _Method, arguments: Sequence[Any]) -> Any:
         owner, name = method.owner, method.name
         if owner is _TOOLS:
             return self.tool(name, arguments)
-        if isinstance(owner, list):
+        if isinstance(owner, list) and (SOME not in owner or name in _CHANGING | {"push"}):
             return self.list_method(owner, name, arguments)
         if isinstance(owner, str) and not arguments:
             return {"trim": owner.strip, "toString": lambda: owner}.get(name, lambda: UNKNOWN)()
@@ -415,35 +464,45 @@ class _Interpreter:
         """Return the value of a list's method; one with another use may call what it is given."""
         function = arguments[0] if arguments and isinstance(arguments[0], _Function) else None
         if name in ("map", "forEach", "flatMap") and function:
-            values = [self.apply(function, [one, place]) for place, one in enumerate(owner)]
+            values = [self.apply(function, [one, place]) for place, one in _each(owner)]
             return flat(values) if name == "flatMap" and are_all(values, list) else values
         if name == "join" and are_all(arguments, str):
             between = arguments[0] if arguments else ","
             return joined([part for one in owner for part in (between, one)][1:])
         if name == "push":
-            owner.extend([UNKNOWN] if self.doubt else arguments)
+            owner.extend([SOME] if self.is_unsure else arguments)
             return UNKNOWN
         if name == "concat" and are_all(arguments, list):
             return flat((owner, *arguments))
         if name == "entries":
             return [[place, one] for place, one in enumerate(owner)]
         if name in _CHANGING:
-            owner[:] = [UNKNOWN]
+            _spoil(owner)
         return self.handed_over(arguments)
 
-    def apply(self, function: _Function, arguments: Sequence[Any]) -> Any:
-        scope = function.scope.new_child()
+    def apply(self, function: _Function, arguments: Sequence[Any], *, is_apart: bool = True) -> Any:
+        scope = function.scope.new_child(dict.fromkeys(function.variables, UNKNOWN))
         for place, parameter in enumerate(function.parameters):
-            self.bind(parameter, arguments[place] if place < len(arguments) else UNKNOWN, scope)
-        if function.body.type != "statement_block":
-            return self.value(function.body, scope)
+            self.bind(parameter, arguments[place] if place < len(arguments) else UNKNOWN, scope, _declare)
+        before, doubt = (self.is_apart, self.is_late), self.doubt - self.exits
+        self.is_apart = self.is_apart or (is_apart and function.is_async)
         try:
+            if function.body.type != "statement_block":
+                return self.value(function.body, scope)
             self.statement(function.body, scope)
         except _Exit:
             raise
         except _Return as left:
             return left.value
+        finally:
+            self.doubt = doubt + self.exits
+            if is_apart and function.is_async:
+                self.is_apart, self.is_late = before
         return None
+
+    @property
+    def is_unsure(self) -> bool:
+        return self.doubt > 0 or self.is_late
 
     def tool(self, name: str, arguments: Sequence[Any]) -> Any:
         given = clean(self.copied(arguments[0])) if arguments else {}  # joins the two escapes of an emoji
@@ -452,7 +511,7 @@ class _Interpreter:
             return ResultField(session.call)  # the script waits for its own command
         if isinstance(given, dict):  # how long a call may take is often computed
             given = {key: value for key, value in given.items() if key not in PATIENCE or is_plain(value)}
-        if self.doubt or not is_plain(given) or len(arguments) > 1 or len(self.calls) >= MAX_CALLS:
+        if self.is_unsure or not is_plain(given) or len(arguments) > 1 or len(self.calls) >= MAX_CALLS:
             raise NotPlain
         self.calls.append((name, {"input": given} if name == "apply_patch" and isinstance(given, str) else given))
         return ResultField(len(self.calls) - 1)
@@ -467,25 +526,22 @@ class _Interpreter:
         if left.type in ("member_expression", "subscript_expression"):
             self.put(left, value, scope)
             return value
-        if left.type != "identifier":
-            self.bind(left, value, scope)
-            return value
-        name = text_of(left)
-        before = scope.get(name, UNKNOWN)
-        is_same = isinstance(value, ResultField) and value == before
-        _assign(scope, name, UNKNOWN if self.doubt and not is_same else value)
+        self.bind(left, value, scope, self.assign)
         return value
+
+    def assign(self, scope: _Scope, name: str, value: Any) -> None:
+        is_same = isinstance(value, ResultField) and value == scope.get(name)
+        _assign(scope, name, UNKNOWN if self.is_unsure and not is_same else value)
 
     def put(self, place: Node, value: Any, scope: _Scope) -> None:
         """Set a key of an object that the script builds."""
         owner = self.value(part_of(place, "object"), scope)
         key = place.child_by_field_name("index")
         name = self.value(key, scope) if key else text_of(part_of(place, "property"))
-        is_certain = isinstance(name, str) and not self.doubt
-        if isinstance(owner, dict):
-            owner[name if is_certain else "?"] = value if is_certain else UNKNOWN
-        elif isinstance(owner, list):
-            owner[:] = [UNKNOWN]
+        if isinstance(owner, dict) and isinstance(name, str):
+            owner[name] = UNKNOWN if self.is_unsure else value
+        else:
+            _spoil(owner)
 
     def binary(self, node: Node, scope: _Scope) -> Any:
         operator, left = text_of(part_of(node, "operator")), self.value(part_of(node, "left"), scope)
@@ -498,8 +554,8 @@ class _Interpreter:
             return left if operator != "&&" and isinstance(left, ResultField) else UNKNOWN
         right = self.value(part_of(node, "right"), scope)
         if operator in _EQUALITIES and is_scalar(left) and is_scalar(right):
-            if type(left) is not type(right) and operator in ("==", "!="):
-                return UNKNOWN  # JavaScript converts one of them
+            if left is right is None or (type(left) is not type(right) and operator in ("==", "!=")):
+                return UNKNOWN  # JavaScript converts one of them, and null is not undefined
             return (type(left) is type(right) and left == right) == operator.startswith("=")
         return sum_of(left, right) if operator == "+" else UNKNOWN
 
@@ -514,10 +570,9 @@ class _Interpreter:
 
     def number(self, node: Node, scope: _Scope) -> Any:
         try:
-            value = float(text_of(node).replace("_", ""))
+            return number_of(float(text_of(node).replace("_", "")))
         except ValueError:
             return UNKNOWN
-        return int(value) if value.is_integer() else value
 
     def string(self, node: Node, scope: _Scope) -> Any:
         return unquoted(node)
@@ -531,6 +586,26 @@ class _Interpreter:
         if node.text and node.text.startswith(b"delete"):
             self.put(node.named_children[0], None, scope)
         return UNKNOWN
+
+
+def _declare(scope: _Scope, name: str, value: Any) -> None:
+    scope[name] = value
+
+
+def _each(values: list[Any]) -> Iterator[tuple[int, Any]]:
+    """Yield the places and items of a list that stays as it is."""
+    for place, one in enumerate(before := [*values]):
+        yield place, one
+        if len(values) != len(before) or SOME in values:
+            raise NotPlain
+
+
+def _spoil(value: Any) -> None:
+    """Make the parts of a list or an object unknown, in whatever way the script holds it."""
+    if isinstance(value, list):
+        value[:] = [SOME]
+    elif isinstance(value, dict):
+        value.update(dict.fromkeys([*value, "?"], UNKNOWN))
 
 
 def _assign(scope: _Scope, name: str, value: Any) -> None:
@@ -550,14 +625,16 @@ def _member(owner: Any, name: str) -> Any:
     if isinstance(owner, ResultField):
         return ResultField(owner.call, name) if not owner.name else UNKNOWN
     if isinstance(owner, dict):
-        return owner.get(name)
-    return len(owner) if name == "length" and isinstance(owner, (list, str)) else UNKNOWN
+        return owner.get(name, UNKNOWN if "?" in owner else None)
+    is_counted = isinstance(owner, str) or (isinstance(owner, list) and SOME not in owner)
+    return len(owner) if name == "length" and is_counted else UNKNOWN
 
 
 def _function(node: Node, scope: _Scope) -> _Function:
     parameter, parameters = node.child_by_field_name("parameter"), node.child_by_field_name("parameters")
     names = [parameter] if parameter else parameters.named_children if parameters else []
-    return _Function(names, part_of(node, "body"), scope)
+    body, is_async = part_of(node, "body"), any(child.type == "async" for child in node.children)
+    return _Function(names, body, scope, is_async, tuple(variables_in(body)))
 
 
 _Step = Callable[[_Interpreter, "Node", _Scope], Any]
@@ -589,7 +666,7 @@ _EXPRESSIONS: Mapping[str, _Step] = {
     "member_expression": _Interpreter.member,
     "subscript_expression": _Interpreter.item,
     "call_expression": _Interpreter.call,
-    "await_expression": _Interpreter.first,
+    "await_expression": _Interpreter.wait,
     "parenthesized_expression": _Interpreter.first,
     "arrow_function": _Interpreter.function,
     "function_expression": _Interpreter.function,
@@ -606,4 +683,8 @@ _CHANGING = frozenset("copyWithin fill pop reverse shift sort splice unshift".sp
 _METHODS = _CHANGING | frozenset(
     "map forEach flatMap filter join push concat entries trim toString slice split replace reduce some every".split()
 )
+_READING = frozenset(
+    "console Object Array Math Number Boolean Promise".split()
+)  # they change nothing that they are given
+_LEAVING = frozenset(("return_statement", "throw_statement"))
 _UNSAFE = frozenset(("eval", "Function", "globalThis"))
