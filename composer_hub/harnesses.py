@@ -498,9 +498,10 @@ HARNESSES: tuple[Harness, ...] = (
         reader="chat_rows",
         files="rows with `messages`, `trajectory` or `conversations`: JSON, JSONL, Parquet, Hub",
         gives="the system prompt, tool schemas (in some datasets), exact prompts, the user's words, the model "
-        "(in some datasets), tool calls (in some datasets), parallel calls, results, exit codes (at fixed "
-        "places), unparsed arguments, the verdict, the repository",
-        lacks="the folder, token counts, times, compactions, branches, error flags, thinking, subagents",
+        "(in some datasets), tool calls (in some datasets), parallel calls, results, error flags (in Anthropic's "
+        "form), exit codes (at fixed places), thinking (in some datasets), unparsed arguments, the verdict, the "
+        "repository",
+        lacks="the folder, token counts, times, compactions, branches, subagents",
         tested_on="real sessions",
         shell=UNKNOWN,
     ),

@@ -186,3 +186,27 @@ def test_a_message_of_a_role_that_is_none_is_counted_without_the_speakers_name(t
     first, last = session.trace.steps
     assert session.flags[first.results[0]].exit_code == 2  # its calls are not those of a form with results
     assert not last.prefix_exact
+
+
+def test_calls_and_results_in_the_blocks_of_a_message_are_read(logs, read_file):
+    (session,), report = read_file(chat_rows, logs / "chat_rows/anthropic_blocks.jsonl")
+    messages = session.trace.messages
+    first, last = session.trace.steps
+    assert [(call.call_id, call.arguments) for call in messages[first.action].tool_calls] == [
+        ("a", {"command": "wc -l rows.csv"}),
+        ("b", {"command": "wc -l row.csv"}),
+    ]
+    assert (messages[first.action].reasoning_content, first.reasoning_status) == ("Count them.", "plain")
+    assert [messages[at].content for at in first.results] == ["7 rows.csv", "wc: row.csv: No such file"]
+    assert [flag.is_error for flag in session.flags.values()] == [True]
+    assert [one.content for one in prompt_of(session.trace, last)][-1] == "Be brief."
+    assert messages[0].content == "You count rows."
+    assert report.counts["empty_actions"] == 0
+
+
+def test_the_system_prompt_of_a_row_is_read_once(logs, read_file, tmp_path):
+    row = json.loads((logs / "chat_rows/anthropic_blocks.jsonl").read_text())
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({**row, "messages": [{"role": "system", "content": "Count."}, *row["messages"]]}))
+    (session,), _ = read_file(chat_rows, path)
+    assert [one.content for one in session.trace.messages if one.role == "system"] == ["Count."]

@@ -68,6 +68,7 @@ SAMPLES = {
 WITHOUT_KEYS = {
     "aider/aider.chat.history.md",  # text only
     "atif/atif_1.7.json",  # steps are numbered
+    "chat_rows/anthropic_blocks.jsonl",  # only calls have ids
     "chat_rows/nebius_swe_agent.jsonl",  # texts only
     "chat_rows/swe_gym_openhands.jsonl",  # texts only
     "chat_rows/swe_rebench_openhands.jsonl",  # only calls have ids

@@ -1,8 +1,9 @@
 """Chat rows: datasets with one trajectory per row (SWE-smith, SWE-Gym, nebius SWE-agent, SWE-rebench-openhands, SFT).
 
 In: a JSON list, JSON lines or a Parquet file. Out: one session per row. Rows are linear, so a prompt is every message
-before the step. Calls that are written in the text (`<function=…>`, fenced commands) stay there, and the next user
-message is their result.
+before the step. Calls and results are fields of messages, as in OpenAI's form, or blocks of their content, as in
+Anthropic's. Calls that are written in the text (`<function=…>`, fenced commands) stay there, and the next user message
+is their result.
 """
 
 from __future__ import annotations
@@ -20,12 +21,14 @@ from composer_hub.ingest.foreign import (
     bool_at,
     chat_calls,
     content_text,
+    dicts_at,
     first_text,
     list_at,
     parsed,
     parsed_dicts,
     text_at,
 )
+from composer_hub.ingest.readers.blocks import CALLS, RESULTS, Blocks
 from composer_hub.ingest.report import FileReport
 from composer_hub.records import Message, ToolCall
 from composer_hub.session import ResultFlag, Session
@@ -37,6 +40,7 @@ _FOREIGN = {"info", "harness", "sessionId", "schema_version", "trajectory_format
             "session_start", "started_at", "message_count"}  # fmt: skip
 _ROLES = {"system": "system", "user": "user", "human": "user", "assistant": "assistant", "ai": "assistant",
           "gpt": "assistant", "tool": "tool", "function": "tool", "developer": "system"}  # fmt: skip
+_BLOCKS = CALLS | RESULTS | {"thinking", "redacted_thinking"}
 _TEXT_PROTOCOLS = (harness_named("mini_swe_agent"), harness_named("openhands_v1"))
 
 
@@ -72,7 +76,11 @@ def session_of(
     texts = {name: text_at(row, name) for name in ("instance_id", "run_id", "exit_status")}
     provenance = {**facts.pop("provenance", {}), **{name: value for name, value in texts.items() if value}}
     report.take_unread()  # of a row before this one
-    return talk_of(_messages(row), report, inexact).session(
+    entries = _messages(row)
+    system = content_text(row.get("system"))  # a request to Anthropic has it beside the messages
+    if system and not any(_role(entry) == "system" for entry in entries):
+        entries = [{"role": "system", "content": system}, *entries]
+    return talk_of(entries, report, inexact).session(
         source=source,
         session_id=first_text(row, "traj_id", "trajectory_id", "session_id"),
         name=texts["instance_id"] or texts["run_id"],
@@ -90,13 +98,14 @@ def talk_of(entries: list[dict[str, Any]], report: FileReport, inexact: str = ""
     """Read chat messages in order; without any call or tool message, the reply to a step is its observation."""
     talk = Conversation(report)
     talk.note(inexact)
+    entries = [one for entry in entries for one in _unfolded(entry, report)]
     by_text = not any(_role(entry) == "tool" or (_role(entry) and _calls(entry)) for entry in entries)
     for entry in entries:
         message = message_of(entry)
         if message.role == "assistant":
-            talk.act(message)
+            talk.act(message, reasoning=text_at(entry, "reasoning_status"))
         elif message.role == "tool":
-            talk.answer(message, _flag(message.content))
+            talk.answer(message, _flag(message.content, bool_at(entry, "is_error")))
         elif message.role == "user" and by_text:
             talk.observe(message, _flag(message.content))
         elif not message.role:
@@ -104,6 +113,20 @@ def talk_of(entries: list[dict[str, Any]], report: FileReport, inexact: str = ""
         else:
             talk.say(message)
     return talk
+
+
+def _unfolded(entry: dict[str, Any], report: FileReport) -> Iterator[dict[str, Any]]:
+    """Yield a message of Anthropic's form as messages of OpenAI's; any other one stays as it is."""
+    if not any(text_at(block, "type") in _BLOCKS for block in dicts_at(entry, "content")):
+        yield entry
+        return
+    blocks = Blocks(entry["content"], report)
+    for block in blocks.results:
+        yield {**block, "role": "tool", "tool_call_id": text_at(block, "tool_use_id")}
+    if blocks.text or _role(entry) == "assistant":
+        calls = [{"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in blocks.calls]
+        thoughts = {"reasoning_content": "\n".join(blocks.thoughts), "reasoning_status": blocks.reasoning}
+        yield {**entry, "content": blocks.text, "tool_calls": calls or entry.get("tool_calls"), **thoughts}
 
 
 def message_of(entry: Mapping[str, Any]) -> Message:
@@ -150,8 +173,7 @@ def _verdict(row: Mapping[str, Any]) -> bool | None:
     return next((verdict for verdict in verdicts if verdict is not None), None)
 
 
-def _flag(text: str) -> ResultFlag | None:
-    """Take the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
+def _flag(text: str, is_error: bool | None = None) -> ResultFlag | None:
+    """Add the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
     codes = (exit_code_in(text, harness) for harness in _TEXT_PROTOCOLS)
-    code = next((code for code in codes if code is not None), None)
-    return None if code is None else ResultFlag(exit_code=code)
+    return ResultFlag(is_error, next((code for code in codes if code is not None), None)) or None
