@@ -83,7 +83,7 @@ KINDS = (
         "path of a project",
         r"""
           (?:\.{0,2}/)?(?:[\w.@$*~()\[\]-]+/)+[\w.@$*~()\[\]-]*\.[a-z][a-z0-9]{1,4}   # src/routes/invite.$token.tsx
-        | node_modules/.* | (?:[\w.@-]+/)+\*{1,2}(?:/.*)?                            # better-auth@*/dist
+        | ~/[\w./-]+ | node_modules/.* | (?:[\w.@-]+/)+\*{1,2}(?:/.*)?               # better-auth@*/dist
         """,
         is_worded=True,
     ),

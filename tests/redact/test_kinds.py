@@ -21,8 +21,8 @@ EXAMPLES = {
     "address": (("ann@build.example.org", "cache.internal.dev"), ("ann@Kq9x!",)),
     "path": (("src/auth/password.py", "C:\\Users", "download_sftp.sh"), ("Kq9/x2Vm/t8!",)),
     "path of a project": (
-        ("src/routes/invite.$token.tsx", "node_modules/.pnpm/better-auth@*/dist"),
-        ("Qm9@vK2x8ZtR4pLw7sYn/bA.tx",),
+        ("src/routes/invite.$token.tsx", "node_modules/.pnpm/better-auth@*/dist", "~/.config/vp"),
+        ("Qm9@vK2x8ZtR4pLw7sYn/bA.tx", "~/Qm9vK2x8ZtR4pLw7sYn"),
     ),
     "route": (("/change-email", "POST /v1/auth", "/users/:id"), ("/Kq9xVm2t/8bZ", "/k3q9xz7vm2t8bwp4rjd6")),
     "flag": (("--with-token", "Ctrl+Shift+P"), ("--Kq9x!",)),
