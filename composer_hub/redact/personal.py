@@ -32,8 +32,10 @@ _AHEAD = re.compile(
 _NUMBER_FIRST = re.compile(
     rf"(?P<v>\d{{1,5}}[a-zA-Z]? (?:[NSEW]{{1,2}}\.? )?(?:{_CAPITAL}{{0,20}} ){{1,3}}(?:{_any('streets')})\b\.?{_UNIT}?(?:,? {_CITY}(?:, {_CITY})?,? {_CODE})?"  # noqa: E501
     rf"|\d{{1,5}}[a-zA-Z]? (?:{_CAPITAL}{{1,20}} ){{0,4}}{_CAPITAL}{{1,20}},(?: {_CITY},?){{1,3}} {_CODE}"
-    rf"|\d{{1,4}}(?: ?bis| ?ter|[a-zA-Z])?,? (?:{_any('streets in front')}) (?:d[eu] |des |de la |de l'|la |le |l'|"
-    rf"d')?{_CAPITAL}[\w' -]{{1,40}}?"
+    rf"|\d{{1,4}}(?: ?bis| ?ter|[a-zA-Z])?,? (?:{_any('streets in front')}|"
+    # With a capital it may be any word, as in `2 Place Order`.
+    rf"(?i:{_any('streets in front')})(?= d[eu']| l[ae' ]|[^,\n]{{3,42}}, {_CODE_CITY})) "
+    rf"(?:d[eu] |des |de la |de l'|la |le |l'|d')?{_CAPITAL}[\w' -]{{1,40}}?"
     rf"(?:, {_CODE_CITY}|(?=[,.;\n\"'<)]|\Z)))"
 )
 _BEHIND = re.compile(

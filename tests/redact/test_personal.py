@@ -17,6 +17,8 @@ STANDARD = {
     "see 12 Baker Street": "ADDRESS",
     "Lindenstraße 12, 10969 Berlin": "ADDRESS",
     "12 rue de la Paix, 75002 Paris": "ADDRESS",
+    "see 12 Rue de la Paix, Paris": "ADDRESS",
+    "see 12 Avenue Foch, 75116 Paris": "ADDRESS",
     "-rw-r--r-- 1 ktanaka staff 120 Jan 2 a.txt": "USER",
     "ktanaka  pts/0   2026-01-02 10:00": "USER",
 }
@@ -39,6 +41,7 @@ def test_what_may_be_personal_goes_only_if_asked_for(text: str) -> None:
 @pytest.mark.parametrize("text", [
     "tin whiskers 1234567 found", "license: Apache-2.0", "date: 2024-01-01", "passport.js 0.7.0 installed",
     "-rw-r--r-- 1 root wheel 120 Jan 2 a.txt", "version 12.3456, 78.9",
+    "2 Place Order, then pay",
 ])  # fmt: skip
 def test_what_only_resembles_personal_data_stays(text: str) -> None:
     assert Redactor(b"salt").text(text) == text
