@@ -100,7 +100,7 @@ _FACTS = (  # files that are there, and all values that are accepted
 )
 _GUESSES = (  # options and names, taken from the spelling of the wrong one
     re.compile(_MEANT + r"(-[^\s`'\"?<]{1,200})"),
-    re.compile(r"[Dd]id you mean [`'\"]([^\s`'\"?]{2,80})[`'\"]"),
+    re.compile(r"[Dd]id you mean [`'\"]?([^\s`'\"?]{2,80})[`'\"?]"),
 )
 
 
@@ -125,7 +125,7 @@ def _worked_with(context: SiteContext, word: str) -> bool:
 # ---------------------------------------------------------------------------------------------------- the complaint
 
 _TOKEN = re.compile(r"[^\s'\"`\u2018\u2019\u201c\u201d,;()<>{}|]+")
-_LETTER = re.compile(r"(?:illegal|invalid|unknown|unrecognized) option -- [`'\"\u2018]?([A-Za-z])\b")
+_LETTER = re.compile(r"(?:illegal|invalid|unknown|unrecognized) option(?: --|:) [`'\"\u2018]?([A-Za-z])\b")
 
 
 def complaint_of(context: SiteContext) -> tuple[str, ...]:
@@ -143,10 +143,7 @@ def complaint_of(context: SiteContext) -> tuple[str, ...]:
     if kind == "command_not_found":
         return tuple(_named(message, programs))
     words = {
-        part
-        for one in action.commands
-        for word in one.words[1:]
-        for part in (word, word.partition("=")[0], *word.split(","))
+        part for one in action.commands for word in one.words[1:] for part in (word, *word.split("="), *word.split(","))
     }
     letter = _LETTER.search(message)
     short = [word for word in words if letter and re.match(rf"-\w*{letter[1]}", word)]
@@ -378,7 +375,7 @@ def _quoted_word(failure: Failure, later: Action, between: Sequence[LaterCall]) 
 def _has(command: SimpleCommand, word: str) -> bool:
     if re.fullmatch(r"-[A-Za-z]", word):
         return any(re.match(rf"-\w*{word[1]}", one) for one in command.words[1:])
-    return any(word in (one, one.partition("=")[0]) for one in command.words[1:])
+    return any(word in (one, *one.split("=")) for one in command.words[1:])
 
 
 def _only_in(one: SimpleCommand, other: SimpleCommand) -> list[str]:

@@ -133,13 +133,12 @@ def _out(
     pattern: str,
     purposes: str = "",
     codes: Sequence[int] = (),
-    silent: bool = False,
     marks: tuple[str, ...] = (),
     in_lines: bool = False,
 ) -> ErrorRule:
     return rule(
         rule_id, kind, pattern, confidence, families="shell", where="output",
-        purposes=_words(purposes), codes=frozenset(codes), silent=silent, marks=marks, in_lines=in_lines,
+        purposes=_words(purposes), codes=frozenset(codes), marks=marks, in_lines=in_lines,
     )  # fmt: skip
 
 
@@ -218,7 +217,6 @@ EXITS: tuple[ErrorRule, ...] = (
     _out("exit.path", "path_not_found", 0.88, r"(?:: (?:\[Errno 2\] )?[Nn]o such file or directory|cannot (?:access|stat|open|find the (?:file|path)) ['\"`\w]|can't (?:open|cd to|read|stat) |ENOENT|No such file or directory \(os error 2\)|The system cannot find the|[Ff]ile not found: )"),
     _out("exit.pending", "nonzero_empty", 0.85, r"\tpending\t", purposes="remote", codes=[8]),
     _out("exit.last_search", "nonzero_empty", 0.7, "", purposes="search", codes=[1]),
-    _out("exit.silent", "nonzero_exit", 0.6, "", silent=True),
     _out("exit.other", "nonzero_exit", 0.7, ""),
 )  # fmt: skip
 """Rules over a failed command's code, purpose and output, in order. The last one always matches."""
@@ -226,11 +224,13 @@ EXITS: tuple[ErrorRule, ...] = (
 
 def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     """Return the first rule of `EXITS` that holds for a command that left with this code."""
-    main = main_command(commands_in(command))
+    commands = commands_in(command)
+    main = main_command(commands)
     purpose = (purpose_of(main) if main else "") or "run"
     text = _both_ends(output)
     found = next(rule for rule in EXITS if _holds(rule, code, purpose, text))
-    commands = commands_in(command)
+    if not (found.pattern.pattern or found.codes) and _refuses_a_word(text, commands):
+        return _REFUSED
     if found.kind == "path_not_found" and _LISTED.search(text):
         return _LOOKED
     if found.rule_id == "exit.quoting" and (glob := _NO_MATCH.search(text)):
@@ -239,21 +239,32 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     return found
 
 
+def _refuses_a_word(text: str, commands: Sequence[SimpleCommand]) -> bool:
+    """Return whether a program says that it does not know a word of the command, or offers another one."""
+    words = {part for one in commands for word in one.words[1:] for part in word.split("=")}
+    return any(not words.isdisjoint(_NAMED_WORD.findall(said[0])) for said in _REFUSAL.finditer(text))
+
+
+_REFUSAL = re.compile(
+    r"(?im)(?:^.+\n\s{0,9})?^.*\b(?:did you mean|(?:unknown|unrecogni[sz]ed|unsupported|unexpected|invalid|illegal) (?:\w+ )?(?:option|flag|(?:sub)?command|switch|type)s?)\b.*"
+)
+_NAMED_WORD = re.compile(
+    r"(?:(?<=[\"'`\u2018\u201c])|(?<=[degnh]: )|(?<=\s)(?=--))[\w./:-]*\w(?![\w./:=-]*\w)(?<!\.\w)(?<!\.\w\w)(?<!\.\w\w\w)"
+)
+"""A word in quotes, an option, or what follows `type: `. On a file, with its ending, a program may just report."""
+_REFUSED = _out("exit.refused", "usage_error", 0.85, "")
 _LISTERS = _words("ls stat du rm file find rmdir")
 _LISTED = re.compile(_L + r"(?:ls|stat|du|find|file|rm): (?!\S{0,40}command not found)")
 """A lister that finds nothing has answered: it is how models look whether something is there."""
 _MOVERS = _words("cp mv chmod chown ln")
 _NO_MATCH = re.compile(r"no matches found: ([^\n]{1,300})")
-_LOOKED = rule("exit.looked", "nonzero_empty", "", 0.8, families="shell", where="output")
-_NO_FILES = rule("exit.no_files", "path_not_found", "", 0.85, families="shell", where="output")
+_LOOKED = _out("exit.looked", "nonzero_empty", 0.8, "")
+_NO_FILES = _out("exit.no_files", "path_not_found", 0.85, "")
 
 
 def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> bool:
-    if rule.codes and code not in rule.codes:
-        return False
-    if rule.purposes and purpose not in rule.purposes:
-        return False
-    return not (rule.silent and text.strip()) and bool(rule.pattern.search(text))
+    fits = code in (rule.codes or [code]) and purpose in (rule.purposes or [purpose])
+    return fits and bool(rule.pattern.search(text))
 
 
 def _both_ends(text: str) -> str:
@@ -266,17 +277,13 @@ def _both_ends(text: str) -> str:
 # ------------------------------------------------------------------------------------------------------ text rules
 
 
-def _text(rule_id: str, kind: str, confidence: float, pattern: str) -> ErrorRule:
-    return rule(rule_id, kind, pattern, confidence, families="shell", where="output")
-
-
 _LAST = r"[^\n]{0,400}\s*$"  # the rest of the last line
 
 TEXTS: tuple[ErrorRule, ...] = (
-    _text("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
-    _text("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
-    _text("text.argparse", "usage_error", 0.75, _L + r"[\w./-]{1,60}: error: (?:unrecognized arguments|the following arguments are required|argument )" + _LAST),
-    _text("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
+    _out("text.import_missing", "dependency_missing", 0.8, _L + r"(?:ModuleNotFoundError|ImportError): No module named" + _LAST),
+    _out("text.exception", "runtime_exception", 0.75, r"Traceback \(most recent call last\):.*\n(?:\w+\.){0,6}\w*(?:Error|Exception|Interrupt|Exit|Warning|Iteration)(?::" + _LAST + r"|\s*$)"),
+    _out("text.argparse", "usage_error", 0.75, _L + r"[\w./-]{1,60}: error: (?:unrecognized arguments|the following arguments are required|argument )" + _LAST),
+    _out("text.git_fatal", "vcs_error", 0.75, r"^\s*(?:OBSERVATION:\s*)?fatal: (?:not a git repository|pathspec |ambiguous argument|bad revision)"),
 )  # fmt: skip
 """Rules over the end of an output without an exit code. They are opt-in, since quoted text looks the same."""
 

@@ -80,7 +80,6 @@ class ErrorRule:
     where: str = "head"  # of a result: head or tail; output = of a command that failed
     purposes: frozenset[str] = frozenset()  # output rules: the purposes of the main command for which the rule holds
     codes: frozenset[int] = frozenset()  # output rules: holds only for these exit codes
-    silent: bool = False  # output rules: holds only where nothing was printed
     marks: tuple[str, ...] = ()  # one of them is in every match: looked for first, as that is quick
     in_lines: bool = False  # no match needs two lines, so only lines with a mark are read
 

@@ -30,7 +30,7 @@ from composer_hub.records import ErrorSite, Hint, Step, ToolCall, Trace, canonic
 HintWriter = Callable[[SiteContext], "Hint | None"]
 
 MAX_HINT_CHARS = 600
-VERSION = 23  # of the writers in this module; increases when one of them changes its text for the same site
+VERSION = 24  # of the writers in this module; increases when one of them changes its text for the same site
 
 
 def write_hint(context: SiteContext, writers: Sequence[HintWriter] | None = None) -> Hint | None:

@@ -194,7 +194,7 @@ EXITS = [
     ("exit.path", "cat nope", 1, "cat: nope: No such file or directory"),
     ("exit.path", "cat nope", 2, "cat: nope: No such file or directory"),
     ("exit.last_search", "echo a; grep foo b", 1, "a"),
-    ("exit.silent", "./quiet", 3, ""),
+    ("exit.other", "./quiet", 3, ""),
     ("exit.other", "./loud", 1, "it did not work"),
 ]  # fmt: skip
 

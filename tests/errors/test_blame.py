@@ -48,10 +48,38 @@ def test_a_later_call_that_fails_too_proves_nothing() -> None:
     assert after("Go on.", GONE, still_gone).blame == "unknown"
 
 
+REFUSED = [  # the program names a word of the command, whatever it builds or tests
+    ("mix tests a.exs", '** (Mix) The task "tests" could not be found. Did you mean "test"?'),
+    ("bazel test //a:b_tests", "ERROR: no such target '//a:b_tests': not declared (did you mean b_test?)"),
+    ("flutter tests a.dart", 'Could not find a command named "tests".\n\nDid you mean one of these?\n  test'),
+    ("cargo clippy -p core", "error: package ID `core` did not match any packages\n\n\tDid you mean `cores`?"),
+    ("bazel query //a --notool_dep", "ERROR: --notool_dep :: Unrecognized option: --notool_dep"),
+    ("jsonlint --type=rb src", "jsonlint: unrecognized file type: rb"),
+]
+
+
+@pytest.mark.parametrize(("command", "output"), REFUSED)
+def test_a_word_that_a_program_does_not_know_is_the_models_mistake(command: str, output: str) -> None:
+    (site,) = sites(shell(command, output, FAILED))
+    assert (site.kind, site.blame) == ("usage_error", "model")
+
+
+@pytest.mark.parametrize(("command", "output"), [
+    ("mix test", "** (CompileError) undefined function test_me/0. Did you mean: test_it/0"),
+    ("ocamlfind ocamlopt lib.ml", 'File "lib.ml", line 3:\nError: Unbound value foo\nHint: Did you mean fob?'),
+    ("npm run build", "error during build:\nCould not resolve './Cart' from src/a.js. Did you mean './cart'?"),
+    ("convert a.xyz b.png", "convert: Unsupported file type: a.xyz"),
+])  # fmt: skip
+def test_a_program_that_does_not_know_a_word_of_a_file_leaves_the_fault_open(command: str, output: str) -> None:
+    (site,) = sites(shell(command, output, FAILED))
+    assert (site.kind, site.blame) != ("usage_error", "model")
+
+
 VALIDATED = [
     ("gh pr diff 1 --stat", "unknown flag: --stat", "model"),
     ("gh pr list --json number,checks", 'Unknown JSON field: "checks"', "model"),
     ("make all", "make: *** No rule to make target 'vendor'", "unknown"),  # a rule of the project wants it
+    ("iconv -o b a", "iconv: unrecognized option: o\nBusyBox v1.36.1", "model"),
     ("agent", "usage: agent <subcommand> [args]", "unknown"),  # a look
     (
         "go build -o /tmp/app . && /tmp/app frob",

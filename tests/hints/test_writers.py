@@ -125,6 +125,8 @@ PROVEN = [
     ([wrong_file("/repo/order/cart.py"), ("Read", {"file_path": "/repo/orders/cart.py"}, "x")], "Use /repo/orders/cart.py."),
     ([shell("git log --onelin -3", "Exit code 128\nfatal: unrecognized argument: --onelin"), shell("git log --oneline -3")], "Use this command: git log --oneline -3"),
     ([shell("head -P 3 a.txt", "Exit code 1\nhead: illegal option -- P"), shell("head -n 3 a.txt")], "Use this command: head -n 3 a.txt"),
+    ([shell("rg -n TVA --type=rb src", "Exit code 2\nrg: unrecognized file type: rb"), shell("rg -n TVA --type=ruby src")], "Use this command: rg -n TVA --type=ruby src"),
+    ([shell("mix tests a.exs", 'Exit code 1\n** (Mix) The task "tests" could not be found. Did you mean "test"?'), shell("mix test a.exs")], "Use this command: mix test a.exs"),
     ([shell("cargo test one two three", "Exit code 1\nerror: unexpected argument 'two' found\n\nUsage: cargo test"), shell("cargo test one")], "Use this command: cargo test one"),
     ([shell("gh api repos/x?page=1", "Exit code 1\nzsh:1: no matches found: repos/x?page=1"), shell("gh api 'repos/x?page=1'")], "Put it in quotes: 'repos/x?page=1'."),
     ([shell("python tool.py", "Exit code 127\nzsh: command not found: python"), shell("python3 tool.py")], "Use python3."),
@@ -258,6 +260,7 @@ OFFERED = [
     ("schema_validation", "The parameter `output_mode` must be one of `content`, `count`", ToolCall("Grep", {}), "Use `content`, `count`."),
     ("path_not_found", "File not found: /repo/a.py\n\nDid you mean one of these?\n/repo/b.py\n/repo/c.py", ToolCall("read", FILE), "Use /repo/b.py."),
     ("usage_error", "unknown command 'vew'. Did you mean 'view'?", ToolCall("Bash", {"command": "gh pr vew"}), "Use view."),
+    ("usage_error", "no command 'vew' (did you mean view?)", ToolCall("Bash", {"command": "gh pr vew"}), "Use view."),
 ]  # fmt: skip
 
 
