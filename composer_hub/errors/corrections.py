@@ -355,8 +355,8 @@ def _other_program(failure: Failure, later: Action, between: Sequence[LaterCall]
     for part in parts_of(later.command) if owner and not hides_exit_code(later.command) else ():
         words = part.split()
         place = next((at for at, word in enumerate(words[:4]) if spelling.fullmatch(word)), -1)
-        if place < 0 or words[: place + 1] == [name]:
-            continue
+        if place < 0 or " ".join(words[: place + 1]) in failure.action.command:
+            continue  # it failed so, and what came before it made it work
         asked = [word.strip("'\"") for word in words[place + 1 :]]
         if owner and (_alike(owner.words[1:], asked) or set(asked) & set(owner.words[1:])):
             return Correction("program", " ".join(words[: place + 1]), later.call, name)

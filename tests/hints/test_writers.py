@@ -207,6 +207,7 @@ SILENT = {
     "a program in a longer quoted text": [shell("doctor --fix all", "Exit code 127\nzsh: command not found: doctor"), shell("fish -lc 'doctor --fix all'")],
     "another program": [shell("rg x src", "Exit code 127\nzsh: command not found: rg"), shell("grep -r x src")],
     "a program that was installed and is spelled alike": [shell("tsc -p .", "Exit code 127\nzsh: command not found: tsc"), shell("npm i tsc"), shell("tsc -p .")],
+    "a wrapped program that was installed": [shell("bundle exec rspec a", "Exit code 127\nbundler: command not found: rspec"), shell("bundle install && bundle exec rspec a")],
     "a command that works in another folder": [shell("npm run fmt", "Exit code 1\nnpm error Missing script: \"fmt\""), shell("cd web"), shell("npm run format")],
     "a path from another folder": [missing("docs/plan.md"), shell("cd notes && cat docs/old/plan.md")],
     "a text that only grew": [no_text("one\ntwo"), ("Edit", {**FILE, "old_string": "one\ntwo\nthree", "new_string": "y"}, "ok")],
