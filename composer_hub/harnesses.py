@@ -103,7 +103,7 @@ UNKNOWN = Shell(keeps_cwd=None)
 FRESH = Shell(keeps_cwd=False)
 
 _POLL_TAGS = r"(?:<(?:retrieval_status|task_id|task_type|status|exit_code)>[^<\n]{0,80}</\w{1,20}>\s*){1,6}"
-_CODEX_HEADER = r"(?:Command|Chunk ID|Wall time|Total output lines|Original token count)"
+_CODEX_HEADER = r"(?:Command(?=:)|Chunk ID|Wall time|Total output lines|Original token count)"
 _GEMINI_FOOTER = (
     r"(?:Error|Signal|Background PIDs|Process Group PGID): [^\n]{0,300}(?:\n(?!Exit Code: )[^\n]{0,300}){0,3}"
 )

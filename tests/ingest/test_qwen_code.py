@@ -61,6 +61,8 @@ def test_the_frame_around_an_output_is_not_part_of_it():
     frame = "Command: {}\nDirectory: (root)\nOutput: {}\nError: (none)\nExit Code: 1\nSignal: 0\nProcess Group PGID: 7"
     assert body_of(frame.format("make", "no rule")) == "no rule"
     assert body_of(frame.format("cat <<E\na\nE", "(empty)")) == ""
+    own = 'Command "instal" is not defined.\n\nDid you mean this?\n    install'
+    assert body_of(own) == own
 
 
 def test_an_exit_code_in_a_file_that_was_read_is_only_text(logs, read_file, tmp_path):
