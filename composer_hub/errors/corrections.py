@@ -230,8 +230,7 @@ def is_other_path(before: str, after: str) -> bool:
         return _plain(one[-1]) == _plain(other[-1]) or ("*" in before and fnmatch.fnmatch(after, before))
     if one[-1] != other[-1]:
         return False
-    pairs = [(a, b) for a, b in zip(one, other, strict=False) if a != b]
-    if len(one) == len(other) and any(_ratio(a, b) < MIN_SPELLING for a, b in pairs):
+    if len(one) == len(other) and any(_ratio(*pair) < MIN_SPELLING for pair in zip(one, other, strict=False)):
         return False  # a folder in the place of another one is a sibling, whose file of this name is another file
     if not _COMMON_NAME.fullmatch(one[-1]):
         return True
@@ -343,7 +342,8 @@ def _corrected_word(complaint: Sequence[str], failed: SimpleCommand, worked: Sim
         return ""  # without its option, it is another question
     # Words of the complaint may be replaced. Others may go with the wrong one, but none may be added.
     is_swap = len(new) <= len(gone) and set(gone) <= set(complaint)
-    is_same = (is_swap and _alike(failed.words, worked.words)) or (not new and gone[:1] == [wrong])
+    is_alike = _alike(failed.words, worked.words) or get_close_matches(wrong, worked.words, cutoff=0.75)
+    is_same = (is_swap and is_alike) or (not new and gone[:1] == [wrong])
     return wrong if is_same else ""
 
 

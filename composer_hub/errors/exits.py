@@ -246,7 +246,7 @@ def _refuses_a_word(text: str, commands: Sequence[SimpleCommand]) -> bool:
 
 
 _REFUSAL = re.compile(
-    r"(?im)(?:^.+\n\s{0,9})?^.*\b(?:did you mean|(?:unknown|unrecogni[sz]ed|unsupported|unexpected|invalid|illegal) (?:\w+ )?(?:option|flag|(?:sub)?command|switch|type)s?)\b.*"
+    r"(?im)(?:^.+\n\s{0,9})?^.*\b(?:did you mean|(?:unknown|unrecogni[sz]ed|unsupported|unexpected|invalid|illegal|not an?) (?:\w+ )?(?:option|flag|(?:sub)?command|switch|type)s?\b.*)"
 )
 _NAMED_WORD = re.compile(
     r"(?:(?<=[\"'`\u2018\u201c])|(?<=[degnh]: )|(?<=\s)(?=--))[\w./:-]*\w(?![\w./:=-]*\w)(?<!\.\w)(?<!\.\w\w)(?<!\.\w\w\w)"

@@ -33,8 +33,6 @@ from composer_hub.session import ResultFlag, Session
 
 MIN_REPEATS = 3  # the third time in a row is a pattern
 
-_DISPLAY = "display_log"
-
 MAX_CHARS = 200_000  # of each message
 MAX_LINES = 200  # of a text that an edit looks for
 NAMES = frozenset(("tool_not_found", "path_not_found", "command_not_found", "usage_error", "vcs_error"))
@@ -102,7 +100,7 @@ class _Finder:
         self.trace, self.flags, self.text_rules = trace, flags, text_rules
         self.actions = {step.action for step in trace.steps}
         # Files for display may hold calls only; a missing result proves nothing there.
-        self.has_results = any(step.results or _DISPLAY not in step.prefix_reason for step in trace.steps)
+        self.has_results = any(step.results or "display_log" not in step.prefix_reason for step in trace.steps)
         self.failures: dict[int, dict[str, _Streak]] = {}  # action -> tool -> failures in a row
         self.repeats: dict[int, tuple[Action, int]] = {}  # action -> equal calls in a row
         self.replies = _replies(trace)
@@ -257,9 +255,14 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
         return "unknown"  # the file had this text when the model read it, so it has changed since
     words = [word for word in complaint_of(context) if site.kind in NAMES and not _is_bare_name(word, site.kind)]
     is_refused = site.kind == "usage_error" and any(_is_of_a_tool(word, context.call) for word in words)
-    is_proven = site.blame == "model" or is_refused or bool(offered(context)) or correction_of(context) is not None
-    is_given = is_proven and any(instructions.name(word, context.step.action) for word in words)
-    return "model" if is_proven and not is_given else "unknown"
+    again = context.call.arguments in [
+        one.action.call.arguments for one in context.later if one.ok
+    ]  # nothing was wrong
+    is_told = not again and (site.blame == "model" or is_refused or offered(context))
+    is_proven = is_told or correction_of(context) is not None
+    if is_proven and not any(instructions.name(word, context.step.action) for word in words):
+        return "model"
+    return "unknown"
 
 
 def _is_of_a_tool(word: str, call: ToolCall) -> bool:

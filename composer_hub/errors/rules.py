@@ -51,7 +51,6 @@ STATUSES: dict[str, str] = {
     "cancelled": "interrupted",
     "canceled": "interrupted",
     "aborted": "interrupted",
-    "turn_aborted": "interrupted",
     "max_tokens": "truncated_output",
     "length": "truncated_output",
     "max_output_tokens": "truncated_output",

@@ -52,6 +52,8 @@ REFUSED = [  # the program names a word of the command, whatever it builds or te
     ("mix tests a.exs", '** (Mix) The task "tests" could not be found. Did you mean "test"?'),
     ("bazel test //a:b_tests", "ERROR: no such target '//a:b_tests': not declared (did you mean b_test?)"),
     ("flutter tests a.dart", 'Could not find a command named "tests".\n\nDid you mean one of these?\n  test'),
+    ("composer instal", 'Command "instal" is not defined.\n\n  Did you mean one of these?\n      install'),
+    ("sbt tests", "[error] Not a valid command: tests"),
     ("cargo clippy -p core", "error: package ID `core` did not match any packages\n\n\tDid you mean `cores`?"),
     ("bazel query //a --notool_dep", "ERROR: --notool_dep :: Unrecognized option: --notool_dep"),
     ("jsonlint --type=rb src", "jsonlint: unrecognized file type: rb"),
@@ -67,12 +69,19 @@ def test_a_word_that_a_program_does_not_know_is_the_models_mistake(command: str,
 @pytest.mark.parametrize(("command", "output"), [
     ("mix test", "** (CompileError) undefined function test_me/0. Did you mean: test_it/0"),
     ("ocamlfind ocamlopt lib.ml", 'File "lib.ml", line 3:\nError: Unbound value foo\nHint: Did you mean fob?'),
+    ("gradle build", "e: A.kt: Unresolved reference 'biuld'. Did you mean 'build'?"),
     ("npm run build", "error during build:\nCould not resolve './Cart' from src/a.js. Did you mean './cart'?"),
     ("convert a.xyz b.png", "convert: Unsupported file type: a.xyz"),
 ])  # fmt: skip
 def test_a_program_that_does_not_know_a_word_of_a_file_leaves_the_fault_open(command: str, output: str) -> None:
     (site,) = sites(shell(command, output, FAILED))
     assert (site.kind, site.blame) != ("usage_error", "model")
+
+
+def test_a_call_that_works_later_as_it_is_was_right() -> None:
+    failed = shell("npm run build", "Can't resolve 'build'. Did you mean './build'?", FAILED)
+    assert [site.blame for site in sites(failed)] == ["model"]
+    assert [site.blame for site in sites(failed, shell("npm run build", "done", WORKED))] == ["unknown"]
 
 
 VALIDATED = [

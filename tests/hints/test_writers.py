@@ -127,6 +127,7 @@ PROVEN = [
     ([shell("head -P 3 a.txt", "Exit code 1\nhead: illegal option -- P"), shell("head -n 3 a.txt")], "Use this command: head -n 3 a.txt"),
     ([shell("rg -n TVA --type=rb src", "Exit code 2\nrg: unrecognized file type: rb"), shell("rg -n TVA --type=ruby src")], "Use this command: rg -n TVA --type=ruby src"),
     ([shell("mix tests a.exs", 'Exit code 1\n** (Mix) The task "tests" could not be found. Did you mean "test"?'), shell("mix test a.exs")], "Use this command: mix test a.exs"),
+    ([shell("hugo --minfy", "Exit code 1\nError: unknown flag: --minfy"), shell("hugo --minify")], "Use this command: hugo --minify"),
     ([shell("cargo test one two three", "Exit code 1\nerror: unexpected argument 'two' found\n\nUsage: cargo test"), shell("cargo test one")], "Use this command: cargo test one"),
     ([shell("gh api repos/x?page=1", "Exit code 1\nzsh:1: no matches found: repos/x?page=1"), shell("gh api 'repos/x?page=1'")], "Put it in quotes: 'repos/x?page=1'."),
     ([shell("python tool.py", "Exit code 127\nzsh: command not found: python"), shell("python3 tool.py")], "Use python3."),
