@@ -499,7 +499,7 @@ HARNESSES: tuple[Harness, ...] = (
         files="rows with `messages`, `trajectory` or `conversations`: JSON, JSONL, Parquet, Hub",
         gives="the system prompt, tool schemas (in some datasets), exact prompts, the user's words, the model "
         "(in some datasets), tool calls (in some datasets), parallel calls, results, error flags (in Anthropic's "
-        "form), exit codes (at fixed places), thinking (in some datasets), unparsed arguments, the verdict, the "
+        "form), exit codes (at some places), thinking (in some datasets), unparsed arguments, the verdict, the "
         "repository",
         lacks="the folder, token counts, times, compactions, branches, subagents",
         tested_on="real sessions",
@@ -570,8 +570,8 @@ def exit_code_in(text: str, harness: Harness | None = None) -> int | None:
     return None
 
 
-_JSON_WORDS = ("output", "error", "message")
-_JSON_FACTS = {"exit_code", "success", "error", "metadata"}
+_JSON_WORDS = ("output", "stdout", "stderr", "error", "message")
+_JSON_FACTS = {"exit_code", "returncode", "success", "error", "metadata"}
 _MAX_JSON = 1 << 20
 
 

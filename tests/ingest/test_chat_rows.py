@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from composer_hub.errors.find import find_errors
 from composer_hub.ingest.readers import chat_rows
 from composer_hub.ingest.report import FileReport, SessionError
 from composer_hub.records import prompt_of
@@ -210,3 +211,21 @@ def test_the_system_prompt_of_a_row_is_read_once(logs, read_file, tmp_path):
     path.write_text(json.dumps({**row, "messages": [{"role": "system", "content": "Count."}, *row["messages"]]}))
     (session,), _ = read_file(chat_rows, path)
     assert [one.content for one in session.trace.messages if one.role == "system"] == ["Count."]
+
+
+@pytest.mark.parametrize("result", [
+    "head: illegal option -- P\n[exit code: 1]", "head: illegal option -- P\nExit status 1",
+    '{"returncode": 1, "stdout": "", "stderr": "head: illegal option -- P"}',
+])  # fmt: skip
+def test_the_exit_code_of_a_command_is_read_from_its_result(read_file, tmp_path, result):
+    call = {"id": "a", "type": "function", "function": {"name": "shell", "arguments": '{"command": "head -P x"}'}}
+    rows = [
+        {"role": "user", "content": "Clean up."},
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "content": result},
+    ]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({"messages": rows}))
+    (session,), _ = read_file(chat_rows, path)
+    assert [flag.exit_code for flag in session.flags.values()] == [1]
+    assert [site.kind for step in find_errors(session).steps for site in step.error_sites] == ["usage_error"]

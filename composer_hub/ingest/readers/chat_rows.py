@@ -8,7 +8,9 @@ is their result.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from composer_hub.ingest.foreign import (
     content_text,
     dicts_at,
     first_text,
+    int_at,
     list_at,
     parsed,
     parsed_dicts,
@@ -173,7 +176,13 @@ def _verdict(row: Mapping[str, Any]) -> bool | None:
     return next((verdict for verdict in verdicts if verdict is not None), None)
 
 
+_LAST_LINE = re.compile(r"(?:^|\n)[\[(]?[Ee]xit (?:code|status):? (-?\d{1,3})[\])]?\s*$")
+
+
 def _flag(text: str, is_error: bool | None = None) -> ResultFlag | None:
-    """Add the exit code that OpenHands and mini-swe-agent write at a fixed place of the text."""
-    codes = (exit_code_in(text, harness) for harness in _TEXT_PROTOCOLS)
-    return ResultFlag(is_error, next((code for code in codes if code is not None), None)) or None
+    """Add the exit code: of a JSON object, where OpenHands and mini-swe-agent write it, or of a last line."""
+    facts = as_dict(parsed(text)) if text[:1] == "{" else {}
+    typed = (int_at(facts, name) for name in ("exit_code", "returncode"))
+    fixed = (exit_code_in(text, harness) for harness in _TEXT_PROTOCOLS)
+    last = (int(met[1]) for met in _LAST_LINE.finditer(text[-80:]))
+    return ResultFlag(is_error, next((code for code in chain(typed, fixed, last) if code is not None), None)) or None
