@@ -67,6 +67,7 @@ class CallForm(NamedTuple):
 
 
 def results_of(forms: Sequence[CallForm]) -> str:
+    """Return the file texts that calls leave, as JSON; "" if one is unknown or two leave one file."""
     merged: dict[str, str] = {}
     for form in forms:
         if form.results is None or merged.keys() & form.results.keys():

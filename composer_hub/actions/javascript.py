@@ -32,6 +32,7 @@ def _parser() -> Parser:
 
 
 def part_of(node: Node, name: str) -> Node:
+    """Return a named part of a node; raise NotPlain if the code has none there."""
     part = node.child_by_field_name(name)
     if part is None:
         raise NotPlain
@@ -39,6 +40,7 @@ def part_of(node: Node, name: str) -> Node:
 
 
 def text_of(node: Node) -> str:
+    """Return the source of a node, with its quotes and escapes."""
     return (node.text or b"").decode("utf-8", "replace")
 
 
@@ -52,10 +54,12 @@ def _below(node: Node) -> Iterator[Node]:
 
 
 def names_in(node: Node) -> Iterator[str]:
+    """Yield the variables that a node names, in their order and as often; of `o.a` it is `o`."""
     return (text_of(one) for one in _below(node) if one.type in _NAMES)
 
 
 def types_in(node: Node) -> Iterator[str]:
+    """Yield the type of syntax of a node and of each node below it."""
     return (one.type for one in _below(node))
 
 

@@ -19,6 +19,7 @@ def is_windows(path: str) -> bool:
 
 
 def is_absolute(path: str, *, windows: bool = False) -> bool:
+    """Return whether a path starts at a root; with `windows`, a drive letter or share is one."""
     return path.startswith("/") or (windows and is_windows(path))
 
 

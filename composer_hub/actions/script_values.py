@@ -66,6 +66,7 @@ class Joined:
 
 
 def is_scalar(value: Any) -> bool:
+    """Return whether a value is known and has no parts: text, a number, a boolean, or None for null."""
     return value is None or isinstance(value, (str, int, float, bool))
 
 
@@ -82,6 +83,7 @@ def are_all(values: Sequence[Any], kind: type) -> bool:
 
 
 def flat(lists: Iterable[list[Any]]) -> list[Any]:
+    """Return the items of all lists in order; raise NotPlain for more than MAX_ITEMS."""
     values = [inner for one in lists for inner in one]
     if len(values) > MAX_ITEMS:
         raise NotPlain
@@ -100,6 +102,7 @@ def pieces_of(value: Any) -> tuple[Any, ...]:
 
 
 def joined(parts: Sequence[Any]) -> Any:
+    """Join values as JavaScript does: `Joined` if a part is unknown; raise NotPlain for a long text."""
     pieces: list[Any] = []
     for part in parts:
         if isinstance(part, bool):
@@ -121,6 +124,7 @@ def joined(parts: Sequence[Any]) -> Any:
 
 
 def sum_of(left: Any, right: Any) -> Any:
+    """Return `left + right` as JavaScript adds texts and numbers; UNKNOWN for anything else."""
     if any(isinstance(one, (str, Joined)) for one in (left, right)):
         return joined([left, right])
     if isinstance(left, (int, float)) and isinstance(right, (int, float)):

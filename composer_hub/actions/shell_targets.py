@@ -40,6 +40,7 @@ def reads_here(name: str, num_operands: int, act: Act) -> bool:
 
 
 def program_text(name: str, words: Sequence[Word], run: Any) -> str:
+    """Return a program as level L3 names it: its path, or its name with the subcommand (`npm run test`)."""
     if name not in programs.SUBCOMMANDS:
         return path_text(run) or name
     plain = [text for word in words[1:] if (text := word.literal) and text[0] != "-" and not text.isdecimal()]
@@ -63,10 +64,12 @@ def nested(paths: Iterable[Any]) -> bool:
 
 
 def names_of(paths: Iterable[str]) -> list[str]:
+    """Return the last part of each path, in order."""
     return [path.rstrip("/").rpartition("/")[2] for path in paths]
 
 
 def written(redirects: Iterable[Any]) -> list[str]:
+    """Return the paths that redirects write to, in order and without /dev/null."""
     paths = [path_text(target) for _, op, target, *_ in redirects if ">" in op]
     return [path for path in paths if path and path != "/dev/null"]
 

@@ -40,6 +40,7 @@ def unexpanded(word: Word) -> Word:
 
 
 def name_set(assignment: str) -> str:
+    """Return the variable that an assignment such as `PATH+=…` changes."""
     return assignment.partition("=")[0].removesuffix("+")
 
 
@@ -72,6 +73,7 @@ def program(words: Sequence[Word]) -> tuple[str, Sequence[Word]]:
 
 
 def spec_of(name: str) -> programs.Spec | None:
+    """Return how a program reads its words; ANY for an unknown one, None if they must stay as written."""
     # A guess about an option could take along an operand that has its place.
     has_places = name.partition(" ")[0] in programs.PLACED and name not in programs.SPECS
     if not name or name in programs.AS_WRITTEN or has_places:

@@ -28,6 +28,7 @@ READ_SEARCH = 2  # the capability that reads every file, which Landlock then res
 
 
 def checked(value: int, what: str) -> int:
+    """Return the result of a call to the C library; if it is negative, raise the OSError behind it."""
     if value < 0:
         number = ctypes.get_errno()
         raise OSError(number, f"{what}: {os.strerror(number)}")
@@ -35,6 +36,7 @@ def checked(value: int, what: str) -> int:
 
 
 def prctl(option: int, first: int = 0, second: Any = 0) -> None:
+    """Set an attribute of this process; raise OSError if the kernel refuses."""
     checked(LIBC.prctl(option, ctypes.c_ulong(first), second, 0, 0), f"prctl {option}")
 
 
@@ -65,6 +67,7 @@ def restrict_files(readable: list[str], listable: list[str], writable: list[str]
 
 
 def filter_calls(program: bytes) -> None:
+    """Leave this process and its children only the system calls that a seccomp program allows, for good."""
     buffer = ctypes.create_string_buffer(program, len(program))
     header = struct.pack("HxxxxxxP", len(program) // 8, ctypes.addressof(buffer))
     prctl(SET_SECCOMP, 2, header)
@@ -138,6 +141,7 @@ def end_all(uid: int | None) -> None:
 
 
 def main() -> int:
+    """Run the command in a child that obeys the policy; return its exit code, 128 + n after a signal n."""
     number, kept, *argv = sys.argv[1:]
     with open(int(number), "rb") as file:
         policy = json.loads(file.read())

@@ -73,6 +73,7 @@ class Grader:
 
 
 def main() -> None:
+    """Run the tests of the order, send each value that they compare, and end without atexit handlers."""
     order_fd, report_fd = map(int, sys.argv[1:])
     with open(order_fd, "rb") as file:
         order = json.loads(file.read())

@@ -49,7 +49,7 @@ def interpreters() -> dict[str, Path]:
     return found
 
 
-def layers_folder() -> Path:
+def _layers_folder() -> Path:
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "composer-hub", "layers")
 
 
@@ -81,7 +81,7 @@ class Machine:
         self.prefix, self.env, self.cwd, self.user = pythons[version], dict[str, str](), "/", "root"
         self.home = Path(tempfile.mkdtemp(prefix="composer-machine-"))
         self.root = self.home / "root"
-        self.layers = layers or layers_folder()
+        self.layers = layers or _layers_folder()
 
     def build(self) -> None:
         """Execute the Dockerfile."""

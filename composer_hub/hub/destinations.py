@@ -99,7 +99,7 @@ class Patience:
             try:
                 return call()
             except (HfHubHTTPError, LocalEntryNotFoundError, httpx.TransportError) as error:
-                if not may_pass(error):
+                if not _may_pass(error):
                     raise
                 last = error
                 if tried + 1 < self.max_tries:
@@ -111,11 +111,12 @@ class Patience:
 
 
 def status_of(error: Exception) -> int | None:
+    """Return the HTTP status of an error; None if no response came."""
     response = getattr(error, "response", None)
     return getattr(response, "status_code", None)
 
 
-def may_pass(error: Exception) -> bool:
+def _may_pass(error: Exception) -> bool:
     # No status: the connection broke, or a download found neither the Hub nor a copy in the cache.
     status = status_of(error)
     return status is None or status in (408, 409, 429) or (status >= 500 and status != 501)

@@ -44,10 +44,12 @@ def repaired(data: bytes, report: FileReport | None = None) -> Any:
 
 
 def as_dict(value: Any) -> dict[str, Any]:
+    """Return an object as it is, and an empty one for anything else."""
     return value if isinstance(value, dict) else {}
 
 
 def as_list(value: Any) -> list[Any]:
+    """Return a list as it is, and an empty one for anything else."""
     return value if isinstance(value, list) else []
 
 
@@ -66,6 +68,7 @@ def as_text(value: Any) -> str:
 
 
 def as_int(value: Any) -> int | None:
+    """Return a whole number, also one written as `3.0`; None for anything else, `true` included."""
     if isinstance(value, float) and value.is_integer():
         return int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -163,6 +163,7 @@ def is_stream(path: Path) -> bool:
 
 
 def unreadable(report: FileReport, message: str) -> None:
+    """Count a file as unreadable; the message continues its name: `cannot be read.`"""
     report.add("unreadable")
     report.problem(0, message)
 

@@ -63,7 +63,7 @@ class RunSpec:
 
     @property
     def bucket(self) -> str:
-        return bucket_of(self.namespace, self.run)
+        return _bucket_of(self.namespace, self.run)
 
 
 @dataclass(frozen=True)
@@ -138,11 +138,12 @@ class JobRun:
         }
 
 
-def bucket_of(namespace: str, run: str) -> str:
+def _bucket_of(namespace: str, run: str) -> str:
     return f"{namespace}/{_BUCKET}{run}"
 
 
 def is_over(job: JobInfo) -> bool:
+    """Return whether the Hub shows that a job has ended; an unknown stage counts as running."""
     return _stage(job) in _ENDED
 
 
@@ -175,7 +176,7 @@ def billed_seconds(job: JobInfo, timeout_s: int) -> int:
 
 def read_run(where: HubDestination, namespace: str, run: str, claim_s: float = CLAIM_SECONDS) -> JobRun | None:
     """Read a run from its bucket and from the list of its jobs; None if it does not exist."""
-    bucket = bucket_of(namespace, run)
+    bucket = _bucket_of(namespace, run)
     files = list_files(where, bucket)
     if _SPEC not in files:
         return None
@@ -210,6 +211,7 @@ def _job(
 
 
 def need_run(where: HubDestination, namespace: str, run: str, claim_s: float = CLAIM_SECONDS) -> JobRun:
+    """Read a run; if it does not exist, raise JobError with the names of those that do."""
     found = read_run(where, namespace, run, claim_s)
     if found is None:
         existing = ", ".join(run_names(where, namespace)) or "none"
@@ -218,6 +220,7 @@ def need_run(where: HubDestination, namespace: str, run: str, claim_s: float = C
 
 
 def run_names(where: HubDestination, namespace: str) -> list[str]:
+    """Return the names of the runs in a namespace, sorted; only the names of its buckets are read."""
     buckets = where.ask(f"Listing the buckets of {namespace}", lambda: list(where.api.list_buckets(namespace)))
     names = [bucket.id.partition("/")[2] for bucket in buckets]
     return sorted(name.removeprefix(_BUCKET) for name in names if name.startswith(_BUCKET))
@@ -269,11 +272,13 @@ def read_files(where: HubDestination, bucket: str, paths: Sequence[str]) -> dict
 
 
 def write_files(where: HubDestination, bucket: str, files: Mapping[str, bytes | Path]) -> None:
+    """Write files to a bucket in one request: path -> content, or the local file that holds it."""
     pairs: list[Any] = [(content, path) for path, content in sorted(files.items())]
     where.ask(f"Writing to the bucket {bucket}", lambda: where.api.batch_bucket_files(bucket, add=pairs))
 
 
 def write_spec(where: HubDestination, spec: RunSpec) -> None:
+    """Write the request of a run to its bucket, over an earlier one."""
     text = json.dumps(dataclasses.asdict(spec), indent=2, ensure_ascii=False) + "\n"
     write_files(where, spec.bucket, {_SPEC: text.encode()})
 
@@ -306,4 +311,5 @@ def claim_job(where: HubDestination, run: JobRun, timeout_s: int, price: Machine
 
 
 def drop_claim(where: HubDestination, bucket: str, path: str) -> None:
+    """Delete a claim, which releases the money of its job; only for a job that certainly did not start."""
     where.ask(f"Deleting {path} of {bucket}", lambda: where.api.batch_bucket_files(bucket, delete=[path]))

@@ -41,6 +41,7 @@ def find(call: Call, name: str, *, write: bool = False) -> Bucket:
 
 
 def check_offered(hub: Hub) -> None:
+    """Refuse a request with 501 if this server runs without Xet, which buckets need."""
     if not hub.with_xet:
         raise ApiError(501, "Buckets need Xet, and this server runs without it (--no-xet).", "NotImplemented")
 
@@ -84,6 +85,7 @@ def _address(call: Call, name: str) -> dict[str, str]:
 
 
 def show(call: Call) -> Response:
+    """Answer the info of a bucket, with its size and number of files."""
     return call.json(_info(call, _named(call)))
 
 
@@ -103,12 +105,14 @@ def list_buckets(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
+    """Delete a bucket with its files and pending uploads."""
     bucket = _named(call, write=True)
     await call.write(bucketstore.delete_bucket, call.store, bucket)
     return call.json({})
 
 
 async def change_settings(call: Call) -> Response:
+    """Make a bucket private or public; without `private` in the body, `visibility` decides."""
     bucket = _named(call, write=True)
     body = await call.json_body()
     is_private = body.get("private", body.get("visibility") == "private")
@@ -208,10 +212,12 @@ def _file_headers(call: Call, bucket: Bucket, file: BucketFile) -> dict[str, str
 
 
 async def read_token(call: Call) -> Response:
+    """Answer a token for downloads of a bucket's chunks."""
     return await grant(call, _named(call).scope, write=False)
 
 
 async def write_token(call: Call) -> Response:
+    """Answer a token for uploads of chunks, to callers who may write to the bucket."""
     return await grant(call, _named(call, write=True).scope, write=True)
 
 

@@ -85,6 +85,7 @@ class BucketFile:
 
 
 def find_bucket(db: sqlite3.Connection, name: str) -> Bucket | None:
+    """Return a bucket by its full name, `namespace/name`, for any caller; None if it does not exist."""
     row = db.execute(
         "select id, name, visibility, created_by, created_at from buckets where name=?", (name,)
     ).fetchone()
@@ -92,6 +93,7 @@ def find_bucket(db: sqlite3.Connection, name: str) -> Bucket | None:
 
 
 def buckets_of(db: sqlite3.Connection, namespace: str) -> list[Bucket]:
+    """Return all buckets of a namespace, private ones included, sorted by name."""
     rows = db.execute(
         "select id, name, visibility, created_by, created_at from buckets where name>=? and name<? order by name",
         (namespace + "/", namespace + "0"),
@@ -100,6 +102,7 @@ def buckets_of(db: sqlite3.Connection, namespace: str) -> list[Bucket]:
 
 
 def create_bucket(store: Store, name: str, visibility: str, author: str) -> Bucket:
+    """Create an empty bucket and return it; raise Exists if the name is taken."""
     with store.write() as db:
         if find_bucket(db, name) is not None:
             raise Exists(f"The bucket {name} already exists.")
@@ -111,6 +114,7 @@ def create_bucket(store: Store, name: str, visibility: str, author: str) -> Buck
 
 
 def delete_bucket(store: Store, bucket: Bucket) -> None:
+    """Delete a bucket with its files and pending uploads, in one transaction."""
     with store.write() as db:
         db.execute("delete from bucket_files where bucket=?", (bucket.id,))
         forget_scope(db, bucket.scope)
@@ -118,6 +122,7 @@ def delete_bucket(store: Store, bucket: Bucket) -> None:
 
 
 def set_visibility(store: Store, bucket: Bucket, visibility: str) -> None:
+    """Make a bucket `public` or `private`; the caller checks the word."""
     with store.write() as db:
         db.execute("update buckets set visibility=? where id=?", (visibility, bucket.id))
 
@@ -139,6 +144,7 @@ def files_at(db: sqlite3.Connection, bucket: Bucket, paths: Iterable[str]) -> li
 
 
 def holds(db: sqlite3.Connection, bucket: Bucket, xet_hash: str) -> bool:
+    """Return whether a file of the bucket has this Xet hash, so that its readers may copy the content."""
     query = "select 1 from bucket_files where bucket=? and xet_hash=? limit 1"
     return db.execute(query, (bucket.id, xet_hash)).fetchone() is not None
 

@@ -268,6 +268,7 @@ class Call:
 
 
 def json_response(value: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Return a JSON response; a lone surrogate, which has no UTF-8 form, becomes `?`."""
     content = json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     return Response(content, status, headers, "application/json")
 

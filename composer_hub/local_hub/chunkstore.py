@@ -241,11 +241,13 @@ class Chunks:
 
 
 def write_pack(db: sqlite3.Connection, blob: str, pack: Pack) -> None:
+    """Store the place of each chunk of a pack; a pack that is known stays as it is."""
     row = (blob, json.dumps(pack.offsets, separators=(",", ":")), json.dumps(pack.lengths, separators=(",", ":")))
     db.execute("insert or ignore into packs values(?,?,?)", row)
 
 
 def write_file(db: sqlite3.Connection, scope: str, file: XetFile, at: str) -> None:
+    """Store a file under its Xet hash for one scope, in place of an earlier row."""
     packs, terms = json.dumps(file.packs), json.dumps(file.terms, separators=(",", ":"))
     row = (scope, file.hash, file.sha256, file.size, packs, terms, at)
     db.execute("insert or replace into xet_files values(?,?,?,?,?,?,?)", row)

@@ -84,6 +84,7 @@ async def commit(call: Call) -> Response:
 
 
 def show_commits(call: Call) -> Response:
+    """Answer a page of a revision's history, newest first; headers hold the total and the next page."""
     repo = call.repo()
     start = call.store.resolve(repo, call.args["rev"])
     page, limit = call.number("p", 0), min(call.number("limit", 50) or 50, 1000)
@@ -99,6 +100,7 @@ def show_commits(call: Call) -> Response:
 
 
 def show_refs(call: Call) -> Response:
+    """Answer branches and tags with their commits; pull requests only if the caller asks for them."""
     repo = call.repo()
     refs = call.store.refs(repo)
     found = {
@@ -111,6 +113,7 @@ def show_refs(call: Call) -> Response:
 
 
 async def create_branch(call: Call) -> Response:
+    """Create a branch at `startingPoint`, by default at main."""
     repo = call.repo(write=True)
     body = await call.json_body()
     ref = f"refs/heads/{_ref_name(call.args['branch'])}"
@@ -120,6 +123,7 @@ async def create_branch(call: Call) -> Response:
 
 
 async def delete_branch(call: Call) -> Response:
+    """Delete a branch other than main."""
     repo = call.repo(write=True)
     if call.args["branch"] == "main":
         raise ApiError(403, "Cannot delete refs/heads/main")
@@ -128,6 +132,7 @@ async def delete_branch(call: Call) -> Response:
 
 
 async def create_tag(call: Call) -> Response:
+    """Create a tag at a revision, with a message if the body has one."""
     repo = call.repo(write=True)
     body = await call.json_body()
     target = call.store.resolve(repo, call.args["rev"])
@@ -137,6 +142,7 @@ async def create_tag(call: Call) -> Response:
 
 
 async def delete_tag(call: Call) -> Response:
+    """Delete a tag; the path holds its name as `rev`."""
     repo = call.repo(write=True)
     await call.write(call.store.delete_ref, repo, f"refs/tags/{call.args['rev']}")
     return call.json({})

@@ -333,6 +333,7 @@ def _may_read_files(call: Call, repo: Repo) -> bool:
 
 
 async def add_comment(call: Call) -> Response:
+    """Add a comment; everyone who sees the repository and has a token that writes may."""
     user, repo = call.need_user(write=True), call.repo()
     text = _text(await call.json_body(), "comment")
 
@@ -387,6 +388,7 @@ async def _change_comment(call: Call, change: Any, *, also_writers: bool) -> Res
 
 
 async def change_title(call: Call) -> Response:
+    """Change a title and note the former one; the author and those who write to the repository may."""
     user, repo = call.need_user(write=True), call.repo()
     title = _title(await call.json_body())
 
@@ -426,6 +428,7 @@ async def change_status(call: Call) -> Response:
 
 
 async def merge_pull_request(call: Call) -> Response:
+    """Merge a pull request into main and answer the new commit; those who write to the repository may."""
     user, repo = call.need_user(write=True), call.repo(write=True)
     body = await call.json_body()
     comment = _text(body, "comment") if body.get("comment") else ""

@@ -105,6 +105,7 @@ async def list_jobs(call: Call) -> Response:
 
 
 async def inspect(call: Call) -> Response:
+    """Answer the present state of one job."""
     _namespace(call)
     return call.json(_shown(call, _find(call)))
 

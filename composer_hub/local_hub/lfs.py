@@ -61,6 +61,7 @@ async def receive(call: Call) -> Response:
 
 
 async def verify(call: Call) -> Response:
+    """Answer 200 if the object of an upload has arrived with its announced size, else 404."""
     repo_id, sha256, size = _checked(call)
     if call.store.lfs_size(call.store.repo_by_id(repo_id), sha256) != size:
         raise ApiError(404, f"The object {sha256} has not been uploaded.", "LfsObjectMissing")

@@ -135,6 +135,7 @@ def replace_paths(words: Iterable[str], mounts: Sequence[Mount]) -> list[str]:
 
 
 def variables(mounts: Sequence[Mount]) -> dict[str, str]:
+    """Return the environment of a job: the variable of each volume -> the folder that holds its copy."""
     return {mount.volume.variable: str(mount.root) for mount in mounts}
 
 

@@ -73,6 +73,7 @@ class EmbeddedHub:
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option `embedded_hub` of pytest's configuration, which is off by default."""
     help = "Start an embedded Hub before the tests are collected, and point HF_ENDPOINT and HF_TOKEN at it."
     parser.addini(_OPTION, help, type="bool", default=False)
 
@@ -96,6 +97,7 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 
 def pytest_unconfigure(config: pytest.Config) -> None:
+    """Stop the Hub of this test process, if one was started."""
     if _RUNNING in config.stash:
         config.stash[_RUNNING].close()
 

@@ -78,6 +78,7 @@ async def duplicate(call: Call) -> Response:
 
 
 async def delete(call: Call) -> Response:
+    """Delete the repository that the body names; without `organization`, it is the caller's."""
     user, body = call.need_user(write=True), await call.json_body()
     name = f"{text_field(body, 'organization', '') or user.name}/{text_field(body, 'name')}"
     repo = call.repo(write=True, kind=_kind(body), name=name)
@@ -98,6 +99,7 @@ async def move(call: Call) -> Response:
 
 
 async def change_settings(call: Call) -> Response:
+    """Change visibility and gate; a field that the body leaves out keeps its value."""
     repo = call.repo(write=True)
     body = await call.json_body()
     visibility = body.get("visibility")
@@ -196,6 +198,7 @@ def _sorted(call: Call, repos: Iterable[Repo]) -> list[Repo]:
 
 
 async def who_am_i(call: Call) -> Response:
+    """Answer the caller's account and organizations, with every field that clients read."""
     user = call.need_user()
     organizations = [call.hub.accounts.organizations[name] for name in user.roles]
     return call.json(
@@ -253,6 +256,7 @@ def check_gate(call: Call, repo: Repo) -> None:
 
 
 async def validate_yaml(call: Call) -> Response:
+    """Check a card before its upload, also for callers without a token; 400 with the errors, if any."""
     body = await call.json_body(PUBLIC_LIMIT, from_anyone=True)
     content, kind = text_field(body, "content"), text_field(body, "repoType", "model")
     errors, warnings = await call.in_thread(card_errors, content, kind)
@@ -261,10 +265,12 @@ async def validate_yaml(call: Call) -> Response:
 
 
 async def no_harnesses(call: Call) -> Response:
+    """Answer that no agent harness is known, with the fields that clients read."""
     return call.json({"standardEnvVars": [], "harnesses": {}})
 
 
 async def nothing(call: Call) -> Response:
+    """Answer an empty 200; telemetry is not kept."""
     return Response()
 
 
@@ -306,6 +312,7 @@ def info(call: Call, repo: Repo, oid: str, *, with_blobs: bool, only: list[str])
 
 
 def show_runtime(call: Call) -> Response:
+    """Answer the simulated state of a Space's app."""
     repo = call.repo(kind="space")
     return call.json(_runtime(call.store.tree(repo, _main(call, repo))))
 

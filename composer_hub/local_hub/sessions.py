@@ -92,6 +92,7 @@ def login_form(target: str, problem: str = "") -> str:
 
 
 def name_of(call: Call) -> str:
+    """Return the name of the signed-in user; "" for a visitor."""
     return call.user.name if call.user else ""
 
 

@@ -157,6 +157,7 @@ def end_group(process: subprocess.Popen[bytes], grace: float) -> None:
 
 
 def signal_group(group: int, number: int) -> None:
+    """Send a signal to a process group, which may have ended."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(group, number)
 
@@ -175,12 +176,14 @@ def children() -> Iterator[int]:
 
 
 def say(**facts: Any) -> None:
+    """Report to the server on stdout, as one line of JSON."""
     # The server may be gone; the job is ended anyway.
     with contextlib.suppress(BrokenPipeError):
         print(json.dumps(facts), flush=True)
 
 
 def main() -> None:
+    """Run the job that the first line of stdin orders; only the server ends it early, not a signal."""
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         # Only the server decides, and it does so on stdin. A handler, unlike SIG_IGN, is not inherited by the job.
         signal.signal(number, lambda number, frame: None)

@@ -35,6 +35,7 @@ async def grant_write(call: Call) -> Response:
 
 
 async def grant_read(call: Call) -> Response:
+    """Return a download token to a caller who may read the files, which a gate can restrict."""
     repo = call.repo()
     check_gate(call, repo)
     return await grant(call, repo.scope, write=False)

@@ -54,7 +54,7 @@ def report_markdown(rows: Sequence[Metric], *, drops: bool = True) -> str:
 
 def _headlines(rows: Iterable[Metric]) -> str:
     by_name = {row.metric: row for row in reversed(list(rows)) if row.scope in ("", *LEVELS)}
-    lines = [[title, value(by_name[name]), f"{by_name[name].n:,}"] for name, title in _HEADLINES if name in by_name]
+    lines = [[title, _value(by_name[name]), f"{by_name[name].n:,}"] for name, title in _HEADLINES if name in by_name]
     return table(["", "value (95 % over traces)", "n"], lines)
 
 
@@ -65,7 +65,7 @@ def _teachers(rows: Sequence[Metric]) -> str:
     lines = [
         [
             code(teacher),
-            *(value(cells[teacher, name]) if (teacher, name) in cells else "-" for name, _ in _TEACHER_COLUMNS),
+            *(_value(cells[teacher, name]) if (teacher, name) in cells else "-" for name, _ in _TEACHER_COLUMNS),
         ]
         for teacher in teachers
     ]
@@ -74,7 +74,7 @@ def _teachers(rows: Sequence[Metric]) -> str:
 
 def _agreement(rows: Iterable[Metric]) -> str:
     lines = [
-        [" and ".join(code(name) for name in row.scope.split(" ~ ")), value(row), f"{row.n:,}"]
+        [" and ".join(code(name) for name in row.scope.split(" ~ ")), _value(row), f"{row.n:,}"]
         for row in rows
         if row.metric == "agreement"
     ]
@@ -89,7 +89,7 @@ def _self_agreement(rows: Iterable[Metric]) -> str:
             level, _, teacher = row.scope.partition(" ")
             by_teacher.setdefault(teacher, {})[level] = row
     lines = [
-        [code(teacher), *(value(cells[level]) for level in levels), f"{cells['L1'].n:,}"]
+        [code(teacher), *(_value(cells[level]) for level in levels), f"{cells['L1'].n:,}"]
         for teacher, cells in by_teacher.items()
     ]
     return table(["teacher", *levels, "steps"], lines)
@@ -100,7 +100,7 @@ def _scoped(rows: Iterable[Metric], metric: str, scope: str, count: str) -> str:
     return table([scope, count], lines)
 
 
-def value(row: Metric) -> str:
+def _value(row: Metric) -> str:
     if row.value is None:
         return "-"
     around = "" if row.low is None or row.high is None else f" ({_number(row.low)} to {_number(row.high)})"
@@ -112,6 +112,7 @@ def _number(value: float) -> str:
 
 
 def code(text: str) -> str:
+    """Return foreign text as a code span that cannot break a table."""
     # Names come from session files and providers: a bar would break the table, a backtick the code span.
     return f"`{text.replace('`', chr(39)).replace('|', '/')}`"
 

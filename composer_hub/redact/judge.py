@@ -54,10 +54,12 @@ def is_dummy(value: str) -> bool:
 
 
 def is_hex(value: str) -> bool:
+    """Return whether all characters are hexadecimal digits, with letters of one case."""
     return bool(_HEX.fullmatch(value))
 
 
 def is_uuid(value: str) -> bool:
+    """Return whether the whole value is a UUID with its four dashes, in any case."""
     return bool(_UUID.fullmatch(value))
 
 
@@ -409,6 +411,7 @@ def is_url_password(value: str) -> bool:
 
 
 def is_query_value(value: str) -> bool:
+    """Return whether a value in the query of a URL is a secret; punctuation before it does not count."""
     return is_secret(value.lstrip("-_.~+/"), "key", "bare")
 
 
@@ -431,8 +434,10 @@ def is_basic(value: str) -> bool:
 
 
 def is_cookie(value: str) -> bool:
+    """Return whether a part of a cookie's value is random, as a session id is."""
     return any(has_random_part(part) for part in re.split(r"[=;\s]", value))
 
 
 def is_handed_over(value: str) -> bool:
+    """Return whether a value that code passes on by name, as in `input_value=…`, is a secret."""
     return looks_random(value) or (_is_mixed(value, 3) and not is_dummy(value) and not EXPRESSION.search(value))

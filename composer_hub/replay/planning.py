@@ -437,7 +437,7 @@ def plan(
     for trace in traces:
         result.num_traces += 1
         result.num_steps += len(trace.steps)
-        _plan_trace(result, result.rounds(trace, no_comparison))
+        _plan_trace(result, result.rounds(trace, _no_comparison))
     return result
 
 
@@ -493,5 +493,5 @@ def _lane_of(
     return lane_cost(sizes, teacher, output, bounds or None, habits.hit_rate)
 
 
-def no_comparison(trace: Trace, policy: Policy) -> Comparison:
+def _no_comparison(trace: Trace, policy: Policy) -> Comparison:
     raise AssertionError("a plan compares no actions")

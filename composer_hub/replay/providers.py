@@ -25,7 +25,7 @@ class TeacherError(exits.UsageError):
     """A teacher cannot be used as it was named."""
 
 
-def no_key() -> str:
+def _no_key() -> str:
     return ""
 
 
@@ -36,15 +36,15 @@ def hf_key() -> str:
     return get_token() or ""
 
 
-def plain_id(model: str, server: str) -> str:
+def _plain_id(model: str, server: str) -> str:
     return model
 
 
-def id_with_server(model: str, server: str) -> str:
+def _id_with_server(model: str, server: str) -> str:
     return f"{model}:{server}"
 
 
-def nothing_extra(server: str, distillable_only: bool) -> dict[str, Any]:
+def _nothing_extra(server: str, distillable_only: bool) -> dict[str, Any]:
     return {}
 
 
@@ -63,11 +63,11 @@ class Provider:
     form: str  # of a teacher's address, for messages
     base_url: str = ""  # empty: part of each address
     key_env: str = ""
-    stored_key: Callable[[], str] = no_key  # used if the variable is not set
+    stored_key: Callable[[], str] = _no_key  # used if the variable is not set
     pin_mark: str = ""  # separates the model from its pinned server
     unpinned: frozenset[str] = frozenset()  # servers that cannot be taken, because they differ from call to call
-    model_id: Callable[[str, str], str] = plain_id  # (model, server) -> the model as requests name it
-    extra_body: Callable[[str, bool], dict[str, Any]] = nothing_extra  # (server, distillable only) -> request fields
+    model_id: Callable[[str, str], str] = _plain_id  # (model, server) -> the model as requests name it
+    extra_body: Callable[[str, bool], dict[str, Any]] = _nothing_extra  # (server, distillable only) -> request fields
     read_price: Callable[..., TokenPrice | None] = prices.from_entry  # see `prices`
     lists_every_model: bool = True  # a model missing from /models does not exist
     cache_key: str = ""  # the request field that keeps a lane on one cache
@@ -86,7 +86,7 @@ HF = Provider(
     stored_key=hf_key,
     pin_mark=":",
     unpinned=frozenset({"", "fastest", "cheapest", "preferred"}),
-    model_id=id_with_server,
+    model_id=_id_with_server,
     read_price=prices.from_offers,
     bills_errors=False,
     cap_advice="As a second safeguard, set a spending limit for the paying organization (settings, billing).",

@@ -26,6 +26,7 @@ CLASS_NAMES = {
 
 
 def repairs_section(view: View) -> str:
+    """Return the section of the most expensive repairs as HTML; "" if no failure was repaired."""
     numbers = view.numbers
     if not numbers.repairs:
         return ""
@@ -77,6 +78,7 @@ def _repair_table(view: View, title: str, repairs: Sequence[Repair]) -> str:
 
 
 def tokens_section(view: View) -> str:
+    """Return the section of tokens by class, project and model as HTML; "" without messages."""
     numbers = view.numbers
     if not numbers.weighted:
         why = "These files do not record tokens."

@@ -20,6 +20,7 @@ _WEEKLY = {"model": "agent", "outcome": "tests", "env": "environment", "user": "
 
 
 def blames_section(view: View) -> str:
+    """Return the section of failed calls by blame and kind as HTML, also if no call failed."""
     numbers = view.numbers
     by_blame = numbers.by_blame
     total = sum(by_blame.values())
@@ -60,6 +61,7 @@ def _kinds(view: View, blame: str) -> str:
 
 
 def tools_section(view: View) -> str:
+    """Return the section of failures by tool, model and week as HTML; "" without calls."""
     numbers = view.numbers
     if not numbers.num_calls:
         return ""

@@ -36,4 +36,5 @@ def fresh_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> dict[str, list[t
 
 
 def joined(lines: Sequence[tuple[Lesson, str]]) -> str:
+    """Return the cleaned lines as one text, without their lessons."""
     return "\n".join(line for _, line in lines)

@@ -25,6 +25,7 @@ MAX_NOES = 40
 
 
 def lessons_section(view: View) -> str:
+    """Return the section of lines to copy as HTML; "" on a page that is to be shared, and without calls."""
     if view.share:
         return ""
     lessons = view.numbers.lessons
@@ -77,6 +78,7 @@ def _proof(view: View, lines: Sequence[tuple[Lesson, str]]) -> str:
 
 
 def noes_section(view: View) -> str:
+    """Return the section of calls that the user stopped as HTML; "" if there is none."""
     noes = [site for site in view.numbers.sites if site.failure.blame == "user"]
     if not noes:
         return ""
@@ -106,6 +108,7 @@ def noes_section(view: View) -> str:
 
 
 def evidence_section(view: View) -> str:
+    """Return the section of quoted calls, to which links lead; "" on a page that is to be shared."""
     if view.share or not view.evidence.shown:
         return ""
     groups: dict[tuple[str, str], list[str]] = {}

@@ -9,6 +9,7 @@ NONE = "\u2013"
 
 
 def count(number: float) -> str:
+    """Return a rounded number with commas: 12,345."""
     return f"{number:,.0f}"
 
 
@@ -29,6 +30,7 @@ def percent(share: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
+    """Return a rate with one digit, and a dash if it is None, which means too few calls."""
     return NONE if value is None else f"{value:.1f}"
 
 
@@ -41,14 +43,17 @@ def model_name(model: str) -> str:
 
 
 def day(at: float, zone: datetime.tzinfo | None = None) -> str:
+    """Return a Unix time as 5 Jan 2026, in local time if `zone` is None; "undated" for 0."""
     when = datetime.datetime.fromtimestamp(at, zone)
     return f"{when.day} {when:%b %Y}" if at else "undated"
 
 
 def minute(at: float, zone: datetime.tzinfo | None = None) -> str:
+    """Return a Unix time as 5 Jan 2026, 14:07, in local time if `zone` is None; "undated" for 0."""
     return f"{day(at, zone)}, {datetime.datetime.fromtimestamp(at, zone):%H:%M}" if at else "undated"
 
 
 def week_name(monday: str) -> str:
+    """Return the ISO date of a Monday as 5 Jan."""
     when = datetime.date.fromisoformat(monday)
     return f"{when.day} {when:%b}"

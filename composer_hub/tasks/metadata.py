@@ -206,6 +206,7 @@ def _name_of(requirement: str) -> str:
 
 
 def license_of(folder: Path, table: Mapping[str, Any], header: Any) -> str:
+    """Return the license by metadata, classifiers or the text of a file, in this order; else "unknown"."""
     named = table.get("license")
     named = named.get("text") if isinstance(named, dict) else named
     stated = [header["License-Expression"], header["License"]] if header is not None else []

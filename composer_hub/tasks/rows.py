@@ -18,6 +18,7 @@ MIN_PASS_TO_PASS = 20
 
 
 def task_of(model: PackageModel, one: Checked, options: TaskOptions, has_oracle: bool) -> Task:
+    """Return the row of a candidate that passed every gate; the same package and site give the same id."""
     package, candidate = model.package, one.candidate
     masked = [SourceEdit(path, None) for path in one.masked]
     masked += [agent for agent, _ in candidate.hidden]

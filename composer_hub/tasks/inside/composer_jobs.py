@@ -76,6 +76,7 @@ def wait(child, seconds):
 
 
 def used():
+    """Return the CPU seconds of all children that have ended."""
     times = os.times()
     return times.children_user + times.children_system
 
@@ -99,6 +100,7 @@ def run_all(setting, run_tests):
 
 
 def child_main(job, setting, out, run_tests):
+    """Run one job in a fork and end it; its report appears whole or not at all."""
     try:
         os.setsid()
         limit_process(job["seconds"])
@@ -118,6 +120,7 @@ def child_main(job, setting, out, run_tests):
 
 
 def write_edits(tree, edits, clock):
+    """Write the texts of edits below a tree with `clock` as their time; a text of None deletes its file."""
     for name, text in edits:
         path = tree / name
         if text is None:

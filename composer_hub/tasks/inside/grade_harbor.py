@@ -92,6 +92,7 @@ def node_tests_pass(contract):
 
 
 def tests_pass(contract):
+    """Run Python tests; return whether all of the contract passed, and the number that did."""
     wanted = [*contract["fail_to_pass"], *contract["pass_to_pass"]]
     files = sorted({name.split("::")[0] for name in wanted})
     _, ended = told(contract, files, wanted, "_composer_mark")
@@ -100,11 +101,13 @@ def tests_pass(contract):
 
 
 def answers_are_right(contract):
+    """Return whether the code answers the calls and arguments of the oracle as the solution does."""
     oracle = json.loads((TESTS / "oracle.json").read_text())
     return calls_are_right(contract, oracle) and values_are_right(contract, oracle)
 
 
 def calls_are_right(contract, oracle):
+    """Replay the calls of the oracle; output that is not JSON is a wrong answer."""
     if not oracle["calls"]:
         return True
     with tempfile.TemporaryFile() as calls:
@@ -134,6 +137,7 @@ def values_are_right(contract, oracle):
 
 
 def main():
+    """Grade the submission and write the reward, 1.0 or 0.0, as the file that Harbor reads."""
     contract = json.loads((TESTS / "contract.json").read_text())
     ok, number = (node_tests_pass if contract["language"] == "javascript" else tests_pass)(contract)
     reward = float(ok and answers_are_right(contract))

@@ -431,6 +431,7 @@ def import_error(names, patience):
 
 
 def main():
+    """Run every job in a fork of this process, which has imported the modules of the tests."""
     setting = json.loads(Path(sys.argv[1]).read_text())
     sys.path[0] = setting["tree"]  # like `python -m pytest` in the tree; this script's folder is not importable
     for name in setting["warm"]:

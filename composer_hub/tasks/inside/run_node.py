@@ -122,6 +122,7 @@ def ends(found, failing, tree):
 
 
 def main():
+    """Run every job with the environment that node's tests need."""
     setting = json.loads(Path(sys.argv[1]).read_text())
     os.environ |= load(setting["tools"]["node_tests"]).VARIABLES
     run_all(setting, run_tests)

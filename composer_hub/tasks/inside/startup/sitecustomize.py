@@ -13,6 +13,7 @@ if os.environ.get("COMPOSER_LINES"):
     library.start()
 
     def note():
+        """Write the lines to a file of this process, which appears only once it is whole."""
         library.stop()
         data = library.get_data()
         lines = {path: data.lines(path) for path in data.measured_files()}
