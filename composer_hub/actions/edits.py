@@ -14,6 +14,8 @@ from typing import Literal
 
 @dataclass(frozen=True, slots=True)
 class Replacement:
+    """One edit: a text of the file and another in its place; of a patch, one hunk."""
+
     old: str
     new: str
     replace_all: bool = False
@@ -32,6 +34,8 @@ class Hunk:
 
 @dataclass(frozen=True, slots=True)
 class FileChange:
+    """The change of one file in a patch; an update may also move the file."""
+
     act: Literal["add", "update", "delete"]
     path: str
     content: str = ""  # of an added file

@@ -50,6 +50,8 @@ _UNSPLIT = frozenset(("var", "sub", "raw"))
 
 @dataclass(frozen=True, slots=True)
 class ShellForm:
+    """The normal form of a command, with its kind of tool, its targets and its possible effects."""
+
     value: Any  # equal values do the same
     kind: str  # shell; or read, search, … if the command does only that
     targets: tuple[Any, ...]  # the files, or the programs with their files

@@ -14,6 +14,8 @@ class Part(NamedTuple):
 
 
 class Word(NamedTuple):
+    """One word of a command before the shell expands it, as adjacent pieces."""
+
     parts: tuple[Part, ...]
     bare: bool = True  # nothing in it was quoted: it may be a keyword
     assignment: str = ""  # `NAME=` if the word starts with one
@@ -28,6 +30,8 @@ class Word(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Redirect:
+    """One redirection; `fd` and `op` as written, so `fd` may be empty."""
+
     fd: str
     op: str
     target: Word
@@ -37,6 +41,8 @@ class Redirect:
 
 @dataclass(frozen=True, slots=True)
 class Simple:
+    """A call of one program, or assignments alone."""
+
     assignments: tuple[Word, ...]
     words: tuple[Word, ...]
     redirects: tuple[Redirect, ...]
@@ -65,6 +71,8 @@ Command = Simple | Group | Compound
 
 @dataclass(frozen=True, slots=True)
 class Pipeline:
+    """Commands joined by pipes, or one command alone; `negated` by a `!` before it."""
+
     negated: bool
     commands: tuple[Command, ...]
     pipes: tuple[str, ...]  # "|" or "|&", one fewer than the commands

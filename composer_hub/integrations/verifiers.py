@@ -58,11 +58,15 @@ class EnvironmentState(vf.State):
 
 
 class EnvironmentToolsetConfig(vf.ToolsetConfig):
+    """The settings of the tool server, which a task makes from its own."""
+
     environment: str = ""
     """Import path of the environment's class."""
 
 
 class EnvironmentTaskData(vf.TaskData):
+    """A task as verifiers stores it: the fields of `TaskData`, and the row that the environment gets."""
+
     row: dict[str, Any] = {}  # noqa: RUF012 - a pydantic field, copied for each task
     """Arguments of `reset`."""
 
@@ -102,6 +106,8 @@ class EnvironmentToolset(vf.Toolset[EnvironmentToolsetConfig, EnvironmentState])
 
 
 class EnvironmentTaskConfig(vf.TaskConfig):
+    """The settings that all tasks of a run share."""
+
     environment: str = ""
     """Import path of the environment's class, e.g. `my_package.world:Desk`."""
 
@@ -129,6 +135,8 @@ class EnvironmentTask(vf.Task[EnvironmentTaskData, EnvironmentState, Environment
 
 
 class EnvironmentTasksetConfig(vf.TasksetConfig):
+    """The settings of a run: the environment, and the rows that become its tasks."""
+
     task: EnvironmentTaskConfig = EnvironmentTaskConfig()
     rows: str = ""
     """Import path of the task rows, or of a function that returns them."""

@@ -27,6 +27,8 @@ class PlotError(exits.ComposerError, ImportError):
 
 @dataclass(frozen=True, slots=True)
 class Plot:
+    """A picture that was drawn, and the text for readers who do not see it."""
+
     path: Path
     alt: str
 

@@ -17,6 +17,8 @@ FIRST_LIMIT = 4
 
 @dataclass(slots=True, eq=False)
 class Lane:
+    """One teacher's questions about one trace, in order, and how far they are answered."""
+
     rounds: TraceRounds
     teacher: Teacher
     asks: list[Ask]
