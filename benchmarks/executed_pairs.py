@@ -29,7 +29,9 @@ def main() -> None:
     parser.add_argument("--tasks", type=int, default=8)
     parser.add_argument("--workers", type=int, default=2)
     options = parser.parse_args()
-    made = tasks.make([options.package], tasks.Options(kinds=("stub",), max_per_kind=options.tasks, recheck_every=0))
+    made = tasks.make(
+        [options.package], tasks.TaskOptions(kinds=("stub",), max_per_kind=options.tasks, recheck_every=0)
+    )
     with tempfile.TemporaryDirectory(prefix="composer-benchmark-") as folder:
         bundles = {one.digest: Path(folder, f"{one.digest}.tar.gz") for one in made.bundles}
         for one in made.bundles:

@@ -32,7 +32,7 @@ def publish(files: list[Path], folder: Path, redact: bool) -> dict[str, Any]:
     """Ingest and publish into a folder; return CPU seconds and peak memory of this process."""
     os.environ["COMPOSER_HUB_STATE"] = str(folder / "state")
     start = time.process_time()
-    options = ingest.Options(redact=redact, workers=1, scan=False)
+    options = ingest.IngestOptions(redact=redact, workers=1, scan=False)
     run = ingest.ingest(files, options, destination=destination(str(folder / "hub")), repo="me/traces")
     new = True
     try:

@@ -23,7 +23,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("sessions", type=Path, nargs="+")
     options = parser.parse_args()
-    run = ingest.ingest(options.sessions, ingest.Options(redact=False, workers=1))
+    run = ingest.ingest(options.sessions, ingest.IngestOptions(redact=False, workers=1))
     megabytes = sum(path.stat().st_size for path in options.sessions) / 1e6
     redactor, digest, seconds = Redactor(b"s" * 32), hashlib.sha256(), 0.0
     for trace in run.traces():

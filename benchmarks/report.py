@@ -36,7 +36,7 @@ def write_sessions(folder: Path, like: list[Path], megabytes: int) -> None:
 def measured(folder: Path, workers: int) -> None:
     """Make one report and print what it took."""
     start = time.perf_counter()
-    made = report.report([folder], report.Options(workers=workers))
+    made = report.report([folder], report.ReportOptions(workers=workers))
     read = time.perf_counter() - start
     page = made.write(folder / "page.html")
     wall = time.perf_counter() - start

@@ -72,7 +72,7 @@ def published(sessions: Path, folder: Path, way: str, workers: int, num_shards: 
     started = time.perf_counter()
     shown = Shown(started)
     sharding = shards.Sharding(folder / "staging", watched, num_shards, shown.shards) if num_shards else None
-    options = ingest.Options(workers=workers, scan=False, viewer=False)
+    options = ingest.IngestOptions(workers=workers, scan=False, viewer=False)
     runs = 1
     while True:
         try:

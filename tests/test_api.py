@@ -61,7 +61,7 @@ def test_the_whole_line_of_the_readme_runs_as_a_script(tmp_path: Path) -> None:
     (block,) = [block for block in python_blocks(README) if "ingest.ingest" in block]
     sessions = Path(shutil.copytree(ROOT / "composer_hub" / "demo" / "sessions", tmp_path / "sessions"))
     (sessions / "notes.txt").write_bytes(b"x" * (MIN_PARALLEL_BYTES + 1))  # so much that worker processes read it
-    oracle = fake.oracle_of(ingest.ingest([sessions], ingest.Options(workers=1)).traces())
+    oracle = fake.oracle_of(ingest.ingest([sessions], ingest.IngestOptions(workers=1)).traces())
     with fake.serving(fake.TeacherServer(oracle=oracle)) as url:
         places = {
             '"~/.claude/projects"': repr(str(sessions)),

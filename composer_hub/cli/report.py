@@ -35,9 +35,9 @@ _DAYS = {"d": 1, "w": 7, "m": 30, "y": 365}
     callback=lambda ctx, param, value: _seconds(value),
     help="Leave out what is older: a date, or 30d, 6w, 3m, 1y.",
 )
-@grouped("options", stage.Options)
+@grouped("options", stage.ReportOptions)
 @format_option
-def report(sources: tuple[str, ...], path: str, open_page: bool, options: stage.Options, out: Output) -> None:
+def report(sources: tuple[str, ...], path: str, open_page: bool, options: stage.ReportOptions, out: Output) -> None:
     """Write a page about the sessions in FOLDER, or in the folders of all harnesses on this machine.
 
     The page shows whose fault failed calls were, what they cost, lines to copy into AGENTS.md, and what changed since

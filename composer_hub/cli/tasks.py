@@ -30,11 +30,11 @@ tasks.add_command(harbor)
 @click.argument("sources", nargs=-1, required=True, metavar="SRC…")
 @click.option(
     "--kinds",
-    default=",".join(stage.Options().kinds),
+    default=",".join(stage.TaskOptions().kinds),
     callback=lambda ctx, param, names: tuple(name.strip() for name in names.split(",") if name.strip()),
     help="Kinds; also commit.",
 )
-@grouped("options", stage.Options)
+@grouped("options", stage.TaskOptions)
 @sandbox_option
 @click.option("--harbor", "num_trees", default=0, metavar="N", help="Publish N tasks as Harbor trees, too.")
 @sharding_options
@@ -42,7 +42,7 @@ tasks.add_command(harbor)
 @format_option
 def make(
     sources: tuple[str, ...],
-    options: stage.Options,
+    options: stage.TaskOptions,
     num_trees: int,
     spread: Spread,
     publication: Publication,

@@ -2,7 +2,7 @@
 
 from composer_hub import ingest
 
-run = ingest.ingest(["~/.claude/projects"], ingest.Options(license="mit"))
+run = ingest.ingest(["~/.claude/projects"], ingest.IngestOptions(license="mit"))
 print(run.numbers()["traces"])
 for trace in run.traces():
     ...
@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from composer_hub.ingest.run import Ingested, Options, ingest, memory_folder, read_denied
+    from composer_hub.ingest.run import Ingested, IngestOptions, ingest, memory_folder, read_denied
 
-__all__ = ["Ingested", "Options", "ingest", "memory_folder", "read_denied"]
+__all__ = ["IngestOptions", "Ingested", "ingest", "memory_folder", "read_denied"]
 
 
 def __getattr__(name: str) -> Any:

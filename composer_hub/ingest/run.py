@@ -78,7 +78,7 @@ _LAYOUT = 5
 
 
 @dataclass(frozen=True)
-class Options:
+class IngestOptions:
     """How to ingest. The fields are the options of `composer-hub ingest`."""
 
     format: str = option(
@@ -118,7 +118,7 @@ _SHAPING = ("format", "redact", "personal", "writers", "outcome_hints", "user_hi
 
 def ingest(
     paths: Iterable[str | os.PathLike[str]],
-    options: Options = Options(),  # frozen
+    options: IngestOptions = IngestOptions(),  # frozen
     *,
     destination: Destination | None = None,
     repo: str = "",
@@ -157,7 +157,7 @@ class Ingested:
     def __init__(
         self,
         paths: Iterable[str | os.PathLike[str]],
-        options: Options,
+        options: IngestOptions,
         destination: Destination | None,
         repo: str,
         judge: Judge | None,

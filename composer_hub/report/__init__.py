@@ -8,7 +8,6 @@ made = report.report(["~/.claude/projects"])
 made.write("report.html")
 """
 
-from composer_hub.report.make import Made, report
-from composer_hub.report.make import ReportOptions as Options
+from composer_hub.report.make import Made, ReportOptions, report
 
-__all__ = ["Made", "Options", "report"]
+__all__ = ["Made", "ReportOptions", "report"]

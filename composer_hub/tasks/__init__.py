@@ -1,6 +1,6 @@
 """Tested packages in, verifiable coding tasks out: no model is asked, and no container is needed.
 
-made = tasks.make(["./my-repo", "inflection"], tasks.Options(max_per_kind=10))
+made = tasks.make(["./my-repo", "inflection"], tasks.TaskOptions(max_per_kind=10))
 draft = tasks.draft(made, "my-tasks")
 """
 
@@ -10,19 +10,18 @@ from composer_hub.tasks.dataset import draft, oracle_draft, tasks_of
 from composer_hub.tasks.harbor import write_harbor
 from composer_hub.tasks.language import PackageRefused
 from composer_hub.tasks.make import make
-from composer_hub.tasks.options import KINDS
-from composer_hub.tasks.options import TaskOptions as Options
+from composer_hub.tasks.options import KINDS, TaskOptions
 from composer_hub.tasks.sets import Bundle, PackageReport, TaskSet
 
 __all__ = [
     "KINDS",
     "Bundle",
-    "Options",
     "PackageRefused",
     "PackageReport",
     "SourceEdit",
     "Task",
     "TaskCheck",
+    "TaskOptions",
     "TaskSet",
     "check_task",
     "check_version",

@@ -19,7 +19,7 @@ def test_the_shards_of_a_plan_are_listed_and_run_again(
     sessions = write_sessions(tmp_path / "sessions", 6)
     sharding = shards.Sharding(tmp_path / "staging", lambda staging, numbers, watch: None, 3)
     with pytest.raises(shards.ShardError, match="3 of 3 shards have no result"):
-        ingest.ingest([sessions], ingest.Options(redact=False), sharding=sharding)
+        ingest.ingest([sessions], ingest.IngestOptions(redact=False), sharding=sharding)
     (plan,) = map(str, (tmp_path / "staging").iterdir())
     first = composer_hub("shards", "run", plan, "1", "--format", "json")
     assert json.loads(first.stdout) == {"shards": 3, "missing": 2}

@@ -231,12 +231,13 @@ def test_ingest_runs_at_once_keep_the_traces_of_each_other(
     monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
     repo = hub_repo("traces")
     runs = {
-        str(path): ingest.ingest([path], ingest.Options(workers=1), destination=place, repo=repo) for path in one_each
+        str(path): ingest.ingest([path], ingest.IngestOptions(workers=1), destination=place, repo=repo)
+        for path in one_each
     }
     assert all(run.numbers()["traces"] == 1 for run in runs.values()), "each run was based on the empty repository"
     at_once(lambda path: runs[path].publish(PublishOptions()), list(runs))
     assert load(place, repo).num_rows("traces") == len(one_each)
-    again = ingest.ingest(one_each, ingest.Options(workers=1), destination=place, repo=repo)
+    again = ingest.ingest(one_each, ingest.IngestOptions(workers=1), destination=place, repo=repo)
     with pytest.raises(NothingToPublish):
         again.publish(PublishOptions())
 
@@ -247,7 +248,7 @@ def test_of_equal_ingest_runs_at_once_one_publishes(
     monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
     repo = hub_repo("traces")
     runs = {
-        str(number): ingest.ingest(one_each, ingest.Options(workers=1), destination=place, repo=repo)
+        str(number): ingest.ingest(one_each, ingest.IngestOptions(workers=1), destination=place, repo=repo)
         for number in range(4)
     }
     done: list[str] = []
@@ -268,18 +269,18 @@ def test_files_that_were_not_read_again_stay_when_another_run_starts_afresh(
     repo = hub_repo("traces")
     first, second, third = one_each
     run = partial(ingest.ingest, destination=place, repo=repo)
-    run([first], ingest.Options(workers=1)).publish(PublishOptions())
+    run([first], ingest.IngestOptions(workers=1)).publish(PublishOptions())
     skipped = load(place, repo).ids("traces")
-    mine = run([first, second], ingest.Options(workers=1))
+    mine = run([first, second], ingest.IngestOptions(workers=1))
     assert mine.report.counts["unchanged"] == 1, "the first file was skipped"
     monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "other"))
-    run([third], ingest.Options(workers=1, fresh=True)).publish(PublishOptions())
+    run([third], ingest.IngestOptions(workers=1, fresh=True)).publish(PublishOptions())
     assert load(place, repo).ids("traces").isdisjoint(skipped)
     monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path / "state"))
     if isinstance(place, FolderDestination):  # it keeps no earlier version to take them from
         with pytest.raises(PublishError, match=r"lacks 1 traces of files .* Run the command again"):
             mine.publish(PublishOptions())
-        mine = run([first, second], ingest.Options(workers=1))
+        mine = run([first, second], ingest.IngestOptions(workers=1))
     mine.publish(PublishOptions())
     assert load(place, repo).num_rows("traces") == 3
     assert mine.numbers()["traces"] == 3

@@ -15,7 +15,7 @@ from composer_hub import ingest
 from composer_hub.hub import Destination, NothingToPublish, PublishOptions, destination
 
 FIXTURES = Path(__file__).parents[1] / "fixtures/harnesses/claude_code"
-OPTIONS = ingest.Options(workers=1, scan=False)
+OPTIONS = ingest.IngestOptions(workers=1, scan=False)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def sessions(tmp_path: Path) -> Path:
     return Path(shutil.copytree(FIXTURES, tmp_path / "sessions"))
 
 
-def run(sessions: Path, hub: Destination, options: ingest.Options = OPTIONS) -> ingest.Ingested:
+def run(sessions: Path, hub: Destination, options: ingest.IngestOptions = OPTIONS) -> ingest.Ingested:
     return ingest.ingest([sessions], options, destination=hub, repo="me/traces")
 
 
@@ -72,7 +72,7 @@ def test_a_new_denial_takes_a_trace_out_although_no_file_changed(sessions: Path,
     first = run(sessions, hub)
     first.publish(PublishOptions())
     denied, *rest = sorted(trace.trace_id for trace in first.traces() if not trace.parent_trace_id)
-    again = run(sessions, hub, ingest.Options(workers=1, scan=False, denied=frozenset([denied])))
+    again = run(sessions, hub, ingest.IngestOptions(workers=1, scan=False, denied=frozenset([denied])))
     again.publish(PublishOptions())
     assert sorted(trace.trace_id for trace in again.traces() if not trace.parent_trace_id) == rest
 
@@ -96,6 +96,6 @@ def test_redacted_sessions_for_the_viewer_come_with_the_rows_and_go_with_their_t
     assert "agent-traces" in head["tags"]
     assert [config["config_name"] for config in head["configs"] if config.get("default")] == ["steps"]
 
-    denied = ingest.Options(workers=1, scan=False, denied=frozenset(roots[:1]))
+    denied = ingest.IngestOptions(workers=1, scan=False, denied=frozenset(roots[:1]))
     after = hub.files("me/traces", run(sessions, hub, denied).publish(PublishOptions()).revision)
     assert f"sessions/{roots[0]}.jsonl" not in after

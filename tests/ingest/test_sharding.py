@@ -17,7 +17,7 @@ from composer_hub.shards import Staging
 from tests.quick import quick
 from tests.shards.sessions import TOKEN, write_sessions
 
-OPTIONS = ingest.Options(workers=1, scan=False)
+OPTIONS = ingest.IngestOptions(workers=1, scan=False)
 SALT = json.dumps({"format": "composer_hub redaction map 1", "salt": "ab" * 32}) + "\n"
 Publish = Callable[..., dict[str, bytes]]
 

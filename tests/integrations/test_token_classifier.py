@@ -108,7 +108,7 @@ def test_what_the_model_finds_is_replaced_and_the_card_has_its_commit(
 
     place = destination(str(tmp_path / "datasets"))
     run = ingest.ingest(
-        [SESSIONS], ingest.Options(workers=1, scan=False), destination=place, repo="me/traces", reader=reader
+        [SESSIONS], ingest.IngestOptions(workers=1, scan=False), destination=place, repo="me/traces", reader=reader
     )
     assert [sentence for sentence in said if reader.id in sentence and "tokens per second" in sentence] == said
     assert len(said) == 1
@@ -173,4 +173,4 @@ def test_unredacted_traces_have_no_reader(
 ) -> None:
     monkeypatch.setenv("COMPOSER_HUB_STATE", str(tmp_path))
     with pytest.raises(exits.UsageError, match="reads what redaction left"):
-        ingest.ingest([SESSIONS], ingest.Options(redact=False, workers=1), reader=Reader(tagger))
+        ingest.ingest([SESSIONS], ingest.IngestOptions(redact=False, workers=1), reader=Reader(tagger))

@@ -17,7 +17,7 @@ from composer_hub.local_hub.server import ServerProcess
 from tests.hub.clients import hub_at
 from tests.shards.sessions import TOKEN, write_sessions
 
-OPTIONS = ingest.Options(workers=1)
+OPTIONS = ingest.IngestOptions(workers=1)
 
 
 @pytest.fixture

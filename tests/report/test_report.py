@@ -27,7 +27,7 @@ from tests.hidden import FEW, hidden_in
 from tests.quick import quick
 from tests.report.sessions import MISSING, Log, wrong_path
 
-UTC = report.Options(workers=1, zone=datetime.UTC)
+UTC = report.ReportOptions(workers=1, zone=datetime.UTC)
 
 
 def numbers_of(folder: Path) -> Numbers:

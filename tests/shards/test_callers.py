@@ -34,14 +34,14 @@ from composer_hub.shards import engines
 place, url = Path(os.environ["TEST_PLACE"]), os.environ["TEST_URL"]
 sessions, number, results = place / "sessions", 2, {}
 print("begun", file=open(place / "runs", "a"))
-plain = ingest.Options(workers=1, redact=False, scan=False)
+plain = ingest.IngestOptions(workers=1, redact=False, scan=False)
 spread = lambda name, executor: (place / name).mkdir() or shards.Sharding(place / name, executor, 2)
 """
 RESULTS = {
-    "ingest.Options.workers":
+    "ingest.IngestOptions.workers":
         "[trace.trace_id for trace in ingest.ingest([sessions], dataclasses.replace(plain, workers=number)).traces()]",
-    "report.Options.workers":
-        "report.report([sessions], report.Options(workers=number)).summary()",
+    "report.ReportOptions.workers":
+        "report.report([sessions], report.ReportOptions(workers=number)).summary()",
     "ingest.ingest.sharding":
         "[trace.trace_id for trace in ingest.ingest([sessions], plain, sharding=spread('a', processes)).traces()]",
     "pairs.make.sharding":
@@ -63,7 +63,7 @@ replay.run(traces, teachers, place / "run", replay.ReplayOptions(order="all", au
 }  # what a stage needs before it
 ELSEWHERE = {
     "environments.execute_pairs.workers": "threads; the processes that they start are sandboxes",
-    "tasks.Options.workers": "threads; the processes that they start are sandboxes",
+    "tasks.TaskOptions.workers": "threads; the processes that they start are sandboxes",
     "shards.in_processes.workers": "the executor of every stage on shards here",
     "shards.carry_out.sharding": "part of every stage on shards",
     "ingest.Ingested.sharding": "what ingest.ingest calls",
@@ -160,8 +160,8 @@ def test_stages_with_workers_run_from_any_program(caller: str, place: Path, url:
     )
     assert (place / "results.json").is_file(), done.stderr[-4000:]
     results = json.loads((place / "results.json").read_text())
-    assert len(results["ingest.Options.workers"]) == 4
-    assert results["ingest.ingest.sharding"] == results["ingest.Options.workers"]
+    assert len(results["ingest.IngestOptions.workers"]) == 4
+    assert results["ingest.ingest.sharding"] == results["ingest.IngestOptions.workers"]
     assert results.get("datatrove", results["ingest.ingest.sharding"]) == results["ingest.ingest.sharding"]
     assert (place / "runs").read_text() == "begun\n"
 

@@ -18,7 +18,7 @@ from composer_hub.shards import engines
 from tests.shards.sessions import write_sessions
 
 ROOT = Path(__file__).parents[2]
-OPTIONS = ingest.Options(workers=1, redact=False)  # one plan, and no numbers that a machine keeps
+OPTIONS = ingest.IngestOptions(workers=1, redact=False)  # one plan, and no numbers that a machine keeps
 
 
 @pytest.fixture

@@ -59,7 +59,7 @@ def _made(folder: Path) -> tasks.TaskSet:
             "tests/test_boxes.py": toy.TEST_BOXES,
         },
     )
-    options = tasks.Options(max_per_kind=2, recheck_every=7, workers=1)
+    options = tasks.TaskOptions(max_per_kind=2, recheck_every=7, workers=1)
     made = tasks.make([str(folder), str(folder / "nothing-here")], options)
     assert made.tasks, made.reports
     return made

@@ -76,7 +76,7 @@ def changes(folder: Path, revisions: str = "HEAD") -> list[Change | None]:
 
 
 def replayed(folder: Path, **options: object) -> tasks.TaskSet:
-    return tasks.make([str(folder)], tasks.Options(kinds=("commit",), workers=1, **options))  # type: ignore[arg-type]
+    return tasks.make([str(folder)], tasks.TaskOptions(kinds=("commit",), workers=1, **options))  # type: ignore[arg-type]
 
 
 @pytest.fixture(scope="module")

@@ -76,7 +76,7 @@ def node() -> str:
 @pytest.fixture(scope="session")
 def scripts(node: str, tmp_path_factory: pytest.TempPathFactory) -> tasks.TaskSet:
     source = toy_node.write(tmp_path_factory.mktemp("toy-node"))
-    options = tasks.Options(kinds=("stub", "branch", "bug", "removal"), max_per_kind=2, workers=1, recheck_every=3)
+    options = tasks.TaskOptions(kinds=("stub", "branch", "bug", "removal"), max_per_kind=2, workers=1, recheck_every=3)
     return tasks.make([str(source)], options)
 
 
@@ -359,7 +359,7 @@ def test_a_commit_becomes_a_task(node: str, tmp_path: Path) -> None:
     asked = 'test("a loud title", () => { assert.equal(title("one", true), "ONEne"); });\n'
     sha = commit(source, "Let titles be loud",
                  **{"src/words.js": shouted, "test/words.test.js": toy_node.TEST_WORDS + asked})  # fmt: skip
-    made = tasks.make([str(source)], tasks.Options(kinds=("commit",), workers=1, recheck_every=1))
+    made = tasks.make([str(source)], tasks.TaskOptions(kinds=("commit",), workers=1, recheck_every=1))
     (task,), (report,) = made.tasks, made.reports
     assert (task.commit, task.language, task.fail_to_pass) == (sha, "javascript", ("test/words.test.js::a loud title",))
     assert report.rechecked == {"commit:exact": 1}

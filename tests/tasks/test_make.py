@@ -64,7 +64,7 @@ def test_kinds_that_name_none_are_refused_before_a_package_is_read(kinds: str, t
         root.main(words, standalone_mode=False)
 
 
-FEW = tasks.Options(kinds=("stub", "bug", "branch"), max_per_kind=2, recheck_every=0, workers=1)
+FEW = tasks.TaskOptions(kinds=("stub", "bug", "branch"), max_per_kind=2, recheck_every=0, workers=1)
 
 
 @pytest.fixture(scope="module")
@@ -85,7 +85,7 @@ def test_every_kind_of_edit_has_a_generator() -> None:
     assert {*GENERATORS, "write_tests", "commit"} == set(tasks.KINDS)
 
 
-@pytest.mark.parametrize("kind", tasks.Options().kinds)
+@pytest.mark.parametrize("kind", tasks.TaskOptions().kinds)
 def test_the_verifier_rewards_the_solution_of_every_kind_and_not_the_start(
     kind: str, made: tasks.TaskSet, bundle: Path, venv: Path
 ) -> None:

@@ -10,7 +10,7 @@ from composer_hub import shards, tasks
 from composer_hub.tasks.sharding import check_source, source_input
 from tests.tasks import toy
 
-OPTIONS = tasks.Options(kinds=("stub",), max_per_kind=1, recheck_every=0, with_oracle=False, workers=1)
+OPTIONS = tasks.TaskOptions(kinds=("stub",), max_per_kind=1, recheck_every=0, with_oracle=False, workers=1)
 
 
 def test_shards_give_the_tasks_of_one_process(venv: Path, tmp_path: Path) -> None:

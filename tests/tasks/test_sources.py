@@ -455,7 +455,7 @@ def test_recorded_calls_and_answers_never_hold_the_place_of_the_tree(kind: str, 
 
 def test_a_package_that_pytest_itself_loads_is_refused_by_name(venv: Path, tmp_path: Path) -> None:
     folder = toy.write(tmp_path / "pluggy", **{"pluggy/__init__.py": toy.WORDS, "pyproject.toml": ""})
-    (report,) = tasks.make([str(folder)], tasks.Options(workers=1)).reports
+    (report,) = tasks.make([str(folder)], tasks.TaskOptions(workers=1)).reports
     assert (report.refused, "Leave out this package" in report.sentence) == ("installed_twice", True)
 
 
