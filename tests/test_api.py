@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib
 import re
 import shutil
@@ -23,6 +24,9 @@ STAGES = sorted(
     for path in Path(composer_hub.__file__).parent.glob("*/__init__.py")
     if "__all__" in path.read_text(encoding="utf-8")
 )
+SILENT = [
+    path for path in Path(composer_hub.__file__).parent.rglob("*/__init__.py") if "__all__" not in path.read_text()
+]
 PAGE = (ROOT / "docs" / "api.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -31,7 +35,12 @@ def python_blocks(text: str) -> list[str]:
     return re.findall(r"```python\n(.*?)```", text, re.DOTALL)
 
 
-@pytest.mark.parametrize("stage", STAGES)
+def test_a_package_that_lists_no_names_exports_none() -> None:
+    assert {"integrations", "local_hub"} <= {path.parent.name for path in SILENT}
+    assert not [path for path in SILENT if len(ast.parse(path.read_text()).body) > 1], "give it an `__all__`"
+
+
+@pytest.mark.parametrize("stage", [*STAGES, "replay.fake"])
 def test_a_stage_exports_exactly_its_public_names(stage: str) -> None:
     if stage == "train":
         pytest.importorskip("trl")
