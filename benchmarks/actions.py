@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.actions.context import contexts
-from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, normalize, part_of, same
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, is_part_of, normalize, same
 from composer_hub.actions.tools import known_tool
 from composer_hub.ingest.one_file import ReadOptions
 from composer_hub.ingest.prepare import Preparation
@@ -162,7 +162,7 @@ def hand_made(cases: Sequence[dict[str, Any]], veto: Veto) -> tuple[int, int, in
             normalize(Message("assistant", "", tuple(ToolCall(*call) for call in case[side])), context)
             for side in ("one", "other")
         )
-        too_close = veto(one, other) or part_of(one, other, "L3") or part_of(other, one, "L3")
+        too_close = veto(one, other) or is_part_of(one, other, "L3") or is_part_of(other, one, "L3")
         counts[case["same"], too_close] += 1
     return (
         counts[True, True] + counts[True, False],

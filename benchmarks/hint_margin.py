@@ -143,7 +143,7 @@ def measured(
 
 def as_table(margins: Iterable[SiteMargin]) -> str:
     """Return a line per writer and rule, and one for all, with 95 % intervals of the mean."""
-    from composer_hub.train.uplift import interval  # needs torch
+    from composer_hub.train.uplift import mean_and_half_interval  # needs torch
 
     margins = list(margins)
     groups: dict[str, list[SiteMargin]] = defaultdict(list)
@@ -158,7 +158,7 @@ def as_table(margins: Iterable[SiteMargin]) -> str:
             sum(values) / max(1, count)
             for values in zip(*((g.worked, g.failed, g.control) for g in group), strict=True)
         )
-        mean, half = interval([one.margin for one in group])
+        mean, half = mean_and_half_interval([one.margin for one in group])
         above = sum(one.margin > 0 for one in group) / max(1, count)
         margin = f"{mean:+.1f} ± {half:.1f}"
         lines.append(f"{name:<44}{count:>6}{worked:>+9.1f}{failed:>+9.1f}{margin:>18}{above:>9.0%}{control:>+9.1f}")

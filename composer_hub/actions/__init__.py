@@ -11,7 +11,7 @@ from composer_hub.actions.action import Action, Actions, action_at, actions_of
 from composer_hub.actions.calls import call_in_text, command_of, path_of
 from composer_hub.actions.commands import SimpleCommand, commands_in
 from composer_hub.actions.context import contexts
-from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, normalize, part_of, same
+from composer_hub.actions.forms import LEVELS, ActionContext, NormalForm, close, is_part_of, normalize, same
 from composer_hub.actions.shell import Unparsable, parse_shell
 from composer_hub.actions.tools import TOOLS, Tool, family_of_tool, kind_of, known_tool
 
@@ -33,11 +33,11 @@ __all__ = [
     "commands_in",
     "contexts",
     "family_of_tool",
+    "is_part_of",
     "kind_of",
     "known_tool",
     "normalize",
     "parse_shell",
-    "part_of",
     "path_of",
     "same",
 ]

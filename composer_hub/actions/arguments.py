@@ -36,7 +36,7 @@ def stated_arguments(arguments: Mapping[str, Any], schema: Mapping[str, Any]) ->
     return stated
 
 
-def problem_of(
+def misfit_of(
     calls: Sequence[ToolCall], arguments: Sequence[dict[str, Any] | None], tools: Mapping[str, Mapping[str, Any]]
 ) -> str:
     """Return why calls cannot be compared, "" if they can: a tool that is not offered, or arguments that misfit."""

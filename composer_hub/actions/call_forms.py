@@ -66,7 +66,7 @@ class CallForm(NamedTuple):
     changes: tuple[Replacement, ...] = ()  # of an edit that is nothing else
 
 
-def results_of(forms: Sequence[CallForm]) -> str:
+def texts_left(forms: Sequence[CallForm]) -> str:
     """Return the file texts that calls leave, as JSON; "" if one is unknown or two leave one file."""
     merged: dict[str, str] = {}
     for form in forms:
@@ -276,7 +276,7 @@ def _patch(name: str, own: dict[str, Any], context: ActionContext) -> CallForm |
     forms = [_change(change, context) for change in changes]
     if len(forms) == 1:
         return forms[0]
-    results = results_of(forms)
+    results = texts_left(forms)
     parts = tuple(forms) if len({one.targets for one in forms}) == len(forms) else ()
     return CallForm(
         {"patch": [form.value for form in forms]},

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from composer_hub.actions.arguments import parsed_arguments, problem_of
-from composer_hub.actions.call_forms import ActionContext, CallForm, call_form, results_of
+from composer_hub.actions.arguments import misfit_of, parsed_arguments
+from composer_hub.actions.call_forms import ActionContext, CallForm, call_form, texts_left
 from composer_hub.actions.edits import (
     Replacement,
     in_two_places,
@@ -135,7 +135,7 @@ def _scripted(edit: NormalForm, script: NormalForm) -> bool:
     return len(files) == 1 and len(edit.words) == 1 and makes_edit(script.commands, files.pop(), edit.words[0])
 
 
-def part_of(part: NormalForm, whole: NormalForm, level: str = "L2") -> bool:
+def is_part_of(part: NormalForm, whole: NormalForm, level: str = "L2") -> bool:
     """Return whether an action makes some of another's calls, but not all, and no other ones."""
     place = LEVELS.index(level)
     calls, others = (Counter(call[place] for call in form.calls) for form in (part, whole))
@@ -189,12 +189,12 @@ def _called(action: Message, context: ActionContext) -> NormalForm:
         (text, canonical_json(call), canonical_json(form.value), canonical_json(target), form.kind)
         for text, call, form, target in zip(raw, canonical, forms, targets, strict=True)
     )
-    problem = problem_of(action.tool_calls, list(map(parsed_arguments, action.tool_calls)), context.tools)
+    problem = misfit_of(action.tool_calls, list(map(parsed_arguments, action.tool_calls)), context.tools)
     outline, edits = _outlined(forms)
     return NormalForm(
         levels,
         problem,
-        results_of(forms),
+        texts_left(forms),
         calls,
         tuple(form.words for form in forms),
         outline,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 _NAMES = frozenset(("identifier", "shorthand_property_identifier", "shorthand_property_identifier_pattern"))
 
 
-def parsed(text: str) -> Node:
+def script_tree(text: str) -> Node:
     """Return the root of a script's tree."""
     # A lone surrogate has no UTF-8 form.
     return _parser().parse(text.encode("utf-8", "replace")).root_node

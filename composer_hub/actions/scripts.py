@@ -21,8 +21,8 @@ from typing import TYPE_CHECKING, Any
 from composer_hub.actions.javascript import (
     assigned_in,
     names_in,
-    parsed,
     part_of,
+    script_tree,
     text_of,
     types_in,
     unescaped,
@@ -76,7 +76,7 @@ def script_of(text: str) -> PlainScript | None:
 
 @functools.lru_cache(maxsize=256)  # the readers of errors, forms and pairs ask about the same call
 def _script_of(text: str) -> PlainScript | None:
-    root = parsed(text)
+    root = script_tree(text)
     if root.has_error:
         return None
     reader = _Interpreter()

@@ -57,7 +57,7 @@ def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: O
 
     def reviewed(source: Version) -> Draft:
         verdicts, refused = merged_verdicts(source) if given is None else (given, [])
-        counted(out, ref, source, verdicts, refused)
+        need_verdicts(out, ref, source, verdicts, refused)
         draft, counts = reviewed_draft(source, verdicts, refused)
         show_counts(out, source, counts)
         return draft
@@ -73,7 +73,7 @@ def verdicts_in(path: Path | None, read: Callable[[Path], Iterable[V]]) -> list[
     return found
 
 
-def counted(out: Output, ref: str, source: Version, verdicts: Sized, refused: Sequence[ReviewFile]) -> None:
+def need_verdicts(out: Output, ref: str, source: Version, verdicts: Sized, refused: Sequence[ReviewFile]) -> None:
     """Name the files of verdicts that do not count; end if no verdict is left."""
     for file in refused:
         out.warn(f"Not counted: {file}.")

@@ -9,7 +9,7 @@ import click
 
 from composer_hub.cli.main import format_option
 from composer_hub.cli.options import Publication, publish_options, ref_argument
-from composer_hub.cli.pair_versions import counted, show_counts, verdicts_in
+from composer_hub.cli.pair_versions import need_verdicts, show_counts, verdicts_in
 from composer_hub.cli.paths import FILE
 from composer_hub.hub import Draft, Version
 from composer_hub.ingest.verdicts import merged_verdicts, read_verdicts, reviewed_draft
@@ -41,7 +41,7 @@ def apply_verdicts(ref: str, path: Path | None, publication: Publication, out: O
 
     def reviewed(source: Version) -> Draft:
         verdicts, refused = merged_verdicts(source) if given is None else (given, [])
-        counted(out, ref, source, verdicts, refused)
+        need_verdicts(out, ref, source, verdicts, refused)
         draft, counts = reviewed_draft(source, verdicts, Path(folder), refused, public=publication.public)
         show_counts(out, source, counts)
         return draft

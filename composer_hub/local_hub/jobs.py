@@ -50,7 +50,7 @@ create index if not exists jobs_by_namespace on jobs(namespace, number);
 _COLUMNS = "id, namespace, author, stage, message, labels, spec, created_at, started_at, finished_at"
 
 
-def end_all(store: Store) -> None:
+def note_ended(store: Store) -> None:
     """Note that the jobs of an earlier server have ended with it, because each ends with its supervisor."""
     with store.write() as db:
         db.execute(

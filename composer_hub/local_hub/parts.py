@@ -23,7 +23,7 @@ ROUTES: tuple[Route, ...] = (
 
 SCHEMAS: tuple[str, ...] = (community.SCHEMA, jobs.SCHEMA, buckets.SCHEMA)
 
-AT_START: tuple[Callable[[Store], None], ...] = (jobs.end_all,)
+AT_START: tuple[Callable[[Store], None], ...] = (jobs.note_ended,)
 """How a server treats the folder of an earlier one."""
 
 OPEN_PULL_REQUEST: OpenPullRequest | None = community.open_pull_request

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from composer_hub import exits
-from composer_hub.actions.forms import LEVELS, NormalForm, close, groups, part_of, same, same_aim
+from composer_hub.actions.forms import LEVELS, NormalForm, close, groups, is_part_of, same, same_aim
 from composer_hub.named_files import write_whole
 from composer_hub.options import option
 from composer_hub.records import JsonObject, from_row, misfits
@@ -79,7 +79,7 @@ class Policy:
         """Return why an action is too close to the student's to be preferred over it, "" if it is not."""
         if close(student, action, self.veto_level):
             return "too_close_to_student"
-        if part_of(action, student, self.veto_level) or part_of(student, action, self.veto_level):
+        if is_part_of(action, student, self.veto_level) or is_part_of(student, action, self.veto_level):
             # Another number of parallel calls is a matter of pace, not of opinion.
             return "part_of_student"
         if action.results and action.results == student.results:

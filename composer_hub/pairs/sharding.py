@@ -17,7 +17,7 @@ from composer_hub.pairs.rows import PairOptions
 from composer_hub.pairs.votes import Votes
 from composer_hub.shards import Plans, Sharding, balanced
 from composer_hub.shards.plan import drafted, file_digest
-from composer_hub.shards.tables import joined, row_ranges, rows_in
+from composer_hub.shards.tables import merged_ranges, row_ranges, rows_in
 
 if TYPE_CHECKING:
     from composer_hub.pairs.parts import TracePairs
@@ -37,7 +37,7 @@ def parts_over_shards(
     with drafted(sharding.root) as given:
         groups = []
         for number, ranges in enumerate(balanced(row_ranges(version, "traces"), sharding.num_shards)):
-            inputs = joined(ranges)
+            inputs = merged_ranges(ranges)
             folder = given / f"{number:05d}"
             folder.mkdir(parents=True)
             with (folder / VOTES).open("wb") as file:

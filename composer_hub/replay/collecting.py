@@ -73,7 +73,7 @@ def collect(
     check_endpoints(asked, options.own_endpoint)
 
     def todo() -> Iterator[TraceRounds]:
-        for trace in map(functools.partial(checked, own_endpoint=options.own_endpoint), traces):
+        for trace in map(functools.partial(need_redacted, own_endpoint=options.own_endpoint), traces):
             rounds = planned.rounds(trace, compare) if planned else TraceRounds(trace, teachers, options, compare)
             if only_pilot:
                 rounds.keep_full()
@@ -197,7 +197,7 @@ def check_endpoints(teachers: Sequence[Teacher], own_endpoint: bool) -> None:
         )
 
 
-def checked(trace: Trace, own_endpoint: bool) -> Trace:
+def need_redacted(trace: Trace, own_endpoint: bool) -> Trace:
     """Return the trace; refuse one whose text was never redacted."""
     if not trace.redaction and not own_endpoint:
         raise exits.Refused(

@@ -99,7 +99,7 @@ def assumed(num_teachers: int) -> dict[Codes, float]:
     }
 
 
-def places(num_steps: Mapping[str, int], num: int) -> Places:
+def pilot_places(num_steps: Mapping[str, int], num: int) -> Places:
     """Choose the steps of a pilot: short runs at equal distances over all steps of all traces, so they represent both.
 
     `num_steps` has the steps of each trace that may be asked about.

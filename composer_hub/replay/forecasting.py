@@ -18,7 +18,7 @@ from composer_hub.pairs.votes import VOTES_FILE
 from composer_hub.records import Trace
 from composer_hub.replay.cascade import TraceRounds, outcome_of
 from composer_hub.replay.comparison import by_normal_form
-from composer_hub.replay.facts import Facts, Habits, Places, places, traces_of
+from composer_hub.replay.facts import Facts, Habits, Places, pilot_places, traces_of
 from composer_hub.replay.ledger import Ledger
 from composer_hub.replay.options import AUTO, ORDERS, ReplayOptions
 from composer_hub.replay.planning import ReplayPlan, plan
@@ -81,7 +81,7 @@ def prepare(
     unknown = plan(traces, _ranked(teachers, Facts(), before), options)
     if not folder or not before or not before.pilot:
         return before, unknown
-    return before, by_pilot(traces, unknown, places(unknown.askable, before.pilot), folder, before)
+    return before, by_pilot(traces, unknown, pilot_places(unknown.askable, before.pilot), folder, before)
 
 
 def by_pilot(

@@ -29,7 +29,7 @@ from composer_hub.replay.answers import VOTED, action_of
 from composer_hub.replay.auditing import note_usage
 from composer_hub.replay.cascade import AuditTally
 from composer_hub.replay.collecting import ReplayReport, check_endpoints, collect
-from composer_hub.replay.facts import places, traces_of
+from composer_hub.replay.facts import pilot_places, traces_of
 from composer_hub.replay.forecasting import Forecast, forecast, order_note, prepare
 from composer_hub.replay.lanes import ReplayProgress
 from composer_hub.replay.ledger import Ledger, existing
@@ -179,7 +179,7 @@ def pilot(
     ) as begun:  # fmt: skip
         before, planned, ledger = begun
         num_steps = before.pilot if before and before.pilot else num_steps
-        where = places(planned.askable, num_steps)
+        where = pilot_places(planned.askable, num_steps)
         asking = dataclasses.replace(
             planned, pilot=where, options=dataclasses.replace(options, order="all", audit=0.0, repeat=0.0)
         )

@@ -35,6 +35,6 @@ def fresh_lines(cleaner: Cleaner, lessons: Sequence[Lesson]) -> dict[str, list[t
     return {project: lines[:MAX_LINES] for project, lines in found.items()}
 
 
-def joined(lines: Sequence[tuple[Lesson, str]]) -> str:
+def one_per_line(lines: Sequence[tuple[Lesson, str]]) -> str:
     """Return the cleaned lines as one text, without their lessons."""
     return "\n".join(line for _, line in lines)

@@ -20,7 +20,7 @@ from composer_hub.report import words as say
 from composer_hub.report.costs import repairs_section, tokens_section
 from composer_hub.report.evidence import View
 from composer_hub.report.failures import blames_section, tools_section
-from composer_hub.report.lines import clean_lines, joined
+from composer_hub.report.lines import clean_lines, one_per_line
 from composer_hub.report.markup import section, short_text
 from composer_hub.report.numbers import MIN_RATE
 from composer_hub.report.quotes import evidence_section, lessons_section, noes_section
@@ -145,7 +145,7 @@ def _since(view: View) -> str:
         ("New lines", change.fresh),
     ):
         if lines := [] if view.share else clean_lines(view.cleaner, lessons):
-            parts.append(f'<h3>{title}</h3><p class="lines mono">{esc(joined(lines))}</p>')
+            parts.append(f'<h3>{title}</h3><p class="lines mono">{esc(one_per_line(lines))}</p>')
     card = f'<div class="card">{"".join(parts)}</div>' if parts else ""
     why = esc(sentences.news(change, view.numbers, view.zone))
     return section("since", "Since last time", why, f'<div class="two">{table}{card}</div>')

@@ -15,7 +15,7 @@ from composer_hub.report import words as say
 from composer_hub.report.charts import bar
 from composer_hub.report.evidence import MAX_CALL, View
 from composer_hub.report.lessons import Lesson
-from composer_hub.report.lines import clean_lines, fresh_lines, joined, title_of
+from composer_hub.report.lines import clean_lines, fresh_lines, one_per_line, title_of
 from composer_hub.report.markup import section, short_text
 from composer_hub.report.numbers import MIN_RATE
 
@@ -35,7 +35,7 @@ def lessons_section(view: View) -> str:
         cards.append(
             f'<div class="card"><div class="head"><h3>{esc(title_of(view.names, project))}</h3>'
             f'<button type="button" data-copies="{name}">Copy {plural(len(found), "line")}</button></div>'
-            f'<p class="lines mono" id="{name}">{esc(joined(found))}</p>{_quotes(found)}{_proof(view, found)}</div>'
+            f'<p class="lines mono" id="{name}">{esc(one_per_line(found))}</p>{_quotes(found)}{_proof(view, found)}</div>'
         )
     title = "Lines to copy into AGENTS.md" if cards else "Nothing to add to AGENTS.md"
     if cards:
@@ -49,7 +49,7 @@ def lessons_section(view: View) -> str:
         cards.append(
             '<div class="card"><div class="head"><h3>In your guide already, and still failing</h3></div>'
             '<p class="why">A check in the tools would hold better than the sentence.</p>'
-            f'<p class="lines mono">{esc(joined(written))}</p>{_proof(view, written)}</div>'
+            f'<p class="lines mono">{esc(one_per_line(written))}</p>{_proof(view, written)}</div>'
         )
     return section("lines", title, why, "\n".join(cards)) if cards or view.numbers.num_calls >= MIN_RATE else ""
 

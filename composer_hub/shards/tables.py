@@ -38,7 +38,7 @@ def row_ranges(version: Version, config: str) -> list[Input]:
     return ranges
 
 
-def joined(ranges: Sequence[Input]) -> list[Input]:
+def merged_ranges(ranges: Sequence[Input]) -> list[Input]:
     """Return ranges that follow each other as one per file."""
     whole: list[Input] = []
     for one in ranges:

@@ -144,10 +144,10 @@ class _Worker:
         code = self._wait()
         if code >= 0 and not self._is_ready:
             raise WorkerError(
-                f"A worker process did not start: {sys.executable} ended {ending(code)}, and its own message is in the "
-                "output of this program. With one worker, no other process is needed."
+                f"A worker process did not start: {sys.executable} ended {how_ended(code)}, and its own message is in "
+                "the output of this program. With one worker, no other process is needed."
             )
-        return Died(ending(code))
+        return Died(how_ended(code))
 
     def _wait(self) -> int:
         self.pipe.close()  # a worker that waits for an item ends
@@ -173,7 +173,7 @@ class _Trace(Exception):
         return f"in a worker process\n{self.args[0]}"
 
 
-def ending(code: int) -> str:
+def how_ended(code: int) -> str:
     """Describe how a process ended, as far as its exit status shows."""
     if code >= 0:
         return f"with exit code {code}"

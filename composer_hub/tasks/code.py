@@ -270,12 +270,12 @@ def removed_lines(start: Iterable[SourceEdit], solution: Iterable[SourceEdit]) -
     before = {edit.path: edit.text or "" for edit in start}
     found = set()
     for edit in solution:
-        there = {flat(line) for line in before.get(edit.path, "").splitlines()}
-        found |= {flat(line) for line in (edit.text or "").splitlines()} - there
+        there = {_without_spaces(line) for line in before.get(edit.path, "").splitlines()}
+        found |= {_without_spaces(line) for line in (edit.text or "").splitlines()} - there
     return {line for line in found if len(line) >= MIN_QUOTE and not line.startswith("#")}
 
 
-def flat(text: str) -> str:
+def _without_spaces(text: str) -> str:
     """Return a text without spaces."""
     return "".join(text.split())
 

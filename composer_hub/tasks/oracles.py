@@ -150,7 +150,9 @@ def telling(bench: Bench, pairs: Sequence[tuple[Checked, Mapping[str, Any]]]) ->
     return done
 
 
-def described(bench: Bench, ways: Iterable[Sequence[SourceEdit]], calls: Sequence[AnsweredCall]) -> list[AnsweredCall]:
+def answered_alike(
+    bench: Bench, ways: Iterable[Sequence[SourceEdit]], calls: Sequence[AnsweredCall]
+) -> list[AnsweredCall]:
     """Return the calls that rewrites of the package answer alike; an oracle does not ask the others."""
     ways, kept = list(ways), list(calls)
     parts = [calls[start : start + _MANY] for start in range(0, len(calls), _MANY)]

@@ -262,7 +262,7 @@ def _with_oracles(
 ) -> dict[int, dict[str, Any]]:
     """Return the oracles by the place of their candidate."""
     calls = oracles.record(bench, model, [one.symbol for one in model.functions], seed)
-    calls = oracles.described(bench, rewritten(model), calls)
+    calls = oracles.answered_alike(bench, rewritten(model), calls)
     # A solver who makes the change again need not have its helpers.
     private = {number: set(one.candidate.notes.get("private", "").split("\n")) for number, one in enumerate(checked)}
     asked = {

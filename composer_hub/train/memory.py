@@ -363,7 +363,7 @@ ADVICE: tuple[Advice, ...] = (
 )  # fmt: skip
 
 
-def changes(shape: ModelShape, setup: Setup, *, gpu_gib: float) -> Iterator[tuple[Mapping[str, Any], float]]:
+def remedies(shape: ModelShape, setup: Setup, *, gpu_gib: float) -> Iterator[tuple[Mapping[str, Any], float]]:
     """Yield options to change and the sum with all of them so far, until it fits; only those that help."""
     now = total(estimate(shape, setup, gpu_gib=gpu_gib))
     for advice in ADVICE:

@@ -74,7 +74,7 @@ def plan(
     if not isinstance(gpu_gib, (int, float)) or gpu_gib <= 0:
         raise exits.UsageError(f"gpu-gb is the memory of a GPU in GB, not {gpu_gib!r}.")
     parts = memory.estimate(shape, setup, gpu_gib=gpu_gib, on_gpu=not options.get("use_cpu"))
-    return MemoryPlan(str(model), gpu_gib, setup, parts, list(memory.changes(shape, setup, gpu_gib=gpu_gib)))
+    return MemoryPlan(str(model), gpu_gib, setup, parts, list(memory.remedies(shape, setup, gpu_gib=gpu_gib)))
 
 
 def launch_of(path: Path, accelerate: Sequence[str]) -> dict[str, Any]:

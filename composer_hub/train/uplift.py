@@ -206,7 +206,7 @@ def _line(writer: str, kind: str, group: Sequence[SiteUplift]) -> WriterUplift:
     raised = [uplift.raised for uplift in group if uplift.raised is not None]
     margins = [uplift.margin for uplift in group if uplift.margin is not None]
     controls = [uplift.control for uplift in group if uplift.control is not None]
-    margin, half = interval(margins) if margins else (None, 0.0)
+    margin, half = mean_and_half_interval(margins) if margins else (None, 0.0)
     return WriterUplift(
         writer=writer,
         kind=kind,
@@ -220,7 +220,7 @@ def _line(writer: str, kind: str, group: Sequence[SiteUplift]) -> WriterUplift:
     )
 
 
-def interval(values: Sequence[float]) -> tuple[float, float]:
+def mean_and_half_interval(values: Sequence[float]) -> tuple[float, float]:
     """Return the mean of some values and half of its 95 % interval."""
     mean = sum(values) / len(values)
     spread = (sum((value - mean) ** 2 for value in values) / max(1, len(values) - 1)) ** 0.5

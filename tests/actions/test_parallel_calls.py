@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from composer_hub.actions.forms import ActionContext, NormalForm, normalize, part_of, same
+from composer_hub.actions.forms import ActionContext, NormalForm, is_part_of, normalize, same
 from composer_hub.records import Message, ToolCall
 
 READ = ToolCall("Read", {"file_path": "a.py"})
@@ -41,7 +41,7 @@ def test_a_call_that_may_write_or_move_keeps_its_place(writer: ToolCall) -> None
 @pytest.mark.parametrize("level", ["L1", "L2", "L3"])
 def test_a_part_has_some_of_the_calls_and_no_other_ones(level: str) -> None:
     whole = form(READ, EDIT, MAKE)
-    assert part_of(form(MAKE), whole, level)
-    assert part_of(form(MAKE, READ), whole, level)
+    assert is_part_of(form(MAKE), whole, level)
+    assert is_part_of(form(MAKE, READ), whole, level)
     for other in (form(READ, EDIT, MAKE), form(SEARCH), form(READ, SEARCH), form(MAKE, MAKE), form()):
-        assert not part_of(other, whole, level)
+        assert not is_part_of(other, whole, level)

@@ -17,7 +17,7 @@ from composer_hub.pairs.policy import Policy
 from composer_hub.pairs.votes import RecordedVotes
 from composer_hub.records import Trace, stable_share
 from composer_hub.replay import ORDERS, ReplayOptions, ReplaySummary, fake, forecast, pilot, run
-from composer_hub.replay.facts import Facts, places
+from composer_hub.replay.facts import Facts, pilot_places
 from composer_hub.replay.prices import per_million
 from composer_hub.replay.teachers import Teacher
 from composer_hub.replay.worth import after
@@ -50,14 +50,14 @@ def pairs_in(folder: Path, traces: Sequence[Trace]) -> int:
 
 
 def test_the_steps_of_a_pilot_lie_at_equal_distances_over_all_steps() -> None:
-    chosen = places({"a": 100, "b": 10, "c": 100, "d": 1}, 20)
+    chosen = pilot_places({"a": 100, "b": 10, "c": 100, "d": 1}, 20)
     assert sum(map(len, chosen.values())) == 20
     assert len(chosen["a"]) == len(chosen["c"]) == 10
     assert all(0 <= place < 100 for found in chosen.values() for place in found)
     assert min(chosen["a"]) < 20
     assert max(chosen["c"]) > 80
-    assert places({"a": 3, "b": 2}, 20) == {"a": frozenset({0, 1, 2}), "b": frozenset({0, 1})}
-    assert places({}, 20) == {}
+    assert pilot_places({"a": 3, "b": 2}, 20) == {"a": frozenset({0, 1, 2}), "b": frozenset({0, 1})}
+    assert pilot_places({}, 20) == {}
 
 
 @pytest.mark.parametrize("order", quick(2, ["auto", *ORDERS]))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from composer_hub.shards.workers import MAX_DEATHS, Died, WorkerError, ending, in_workers
+from composer_hub.shards.workers import MAX_DEATHS, Died, WorkerError, how_ended, in_workers
 
 
 def squared(number: int) -> int:
@@ -107,8 +107,8 @@ def test_an_item_that_ends_its_workers_costs_no_other_and_says_how_they_ended(
 
 @pytest.mark.parametrize("code", [*range(256), *(-number for number in signal.Signals), -63])
 def test_only_a_killed_process_may_have_run_out_of_memory(code: int) -> None:
-    assert ("memory" in ending(code)) == (code == -signal.SIGKILL)
-    assert str(code) in ending(code) if code >= 0 else ending(code).startswith("by ")
+    assert ("memory" in how_ended(code)) == (code == -signal.SIGKILL)
+    assert str(code) in how_ended(code) if code >= 0 else how_ended(code).startswith("by ")
 
 
 def test_an_item_whose_worker_was_killed_once_has_its_result(tmp_path: Path) -> None:
