@@ -42,7 +42,15 @@ class FolderDestination:
         return {path.relative_to(folder).as_posix(): Entry(path.stat().st_size, self._sha256(path)) for path in paths}
 
     def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
-        local = self._folder(repo) / path
+        folder = self._folder(repo)
+        local = folder / path
+        # One version of a dataset replaces another, in a new folder; files of a model are only added.
+        is_version = repo_type == "dataset" and folder.is_dir()
+        if is_version and revision != (self._digests.get(_key_of(folder)) or self._head(repo)):
+            raise Moved(
+                f"{folder} no longer holds {revision}: another version was published meanwhile. Run the same command "
+                "again."
+            )
         return local if local.is_file() else None
 
     def reviews(self, repo: str, revision: str) -> list[ReviewFile]:
@@ -106,19 +114,27 @@ class FolderDestination:
         return self.root / repo
 
     def _head(self, repo: str) -> str | None:
+        if not self._folder(repo).is_dir():
+            return None
+        key = _key_of(self._folder(repo))  # before the files, which may change meanwhile
         files = {path: entry for path, entry in self.files(repo, "main").items() if path != ".version"}
         if not files:
             return None
         listing = "\n".join(f"{path} {entry.digest}" for path, entry in sorted(files.items()))
-        return hashlib.sha1(listing.encode()).hexdigest()
+        self._digests[key] = head = hashlib.sha1(listing.encode()).hexdigest()
+        return head
 
     def _sha256(self, path: Path) -> str:
         """Hash a file once: an unchanged file keeps its inode from one tree to the next."""
-        status = path.stat()
-        key = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+        key = _key_of(path)
         if key not in self._digests:
             self._digests[key] = _sha256(path)
         return self._digests[key]
+
+
+def _key_of(path: Path) -> tuple[int, ...]:
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _apply(folder: Path, change: Change) -> None:

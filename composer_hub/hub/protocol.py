@@ -23,14 +23,14 @@ class HubRefused(exits.Refused, PermissionError):
     """The token or the visibility forbids it."""
 
 
-class Moved(Exception):
+class Moved(HubError):
     """The branch has moved since the plan was made, so a new plan is needed.
 
     `maybe_by_us` means that the commit may have been made, and only its answer was lost.
     """
 
-    def __init__(self, *, maybe_by_us: bool = False) -> None:
-        super().__init__()
+    def __init__(self, text: str = "The branch has moved: run it again.", *, maybe_by_us: bool = False) -> None:
+        super().__init__(text)
         self.maybe_by_us = maybe_by_us
 
 
@@ -82,7 +82,10 @@ class Destination(Protocol):
         """Return path -> entry of a commit."""
 
     def fetch(self, repo: str, revision: str, path: str, repo_type: str = "dataset") -> Path | None:
-        """Return a local copy of a file of a commit, or None if the commit lacks it."""
+        """Return a local copy of a file of a commit, or None if the commit lacks it.
+
+        A place that keeps one version at a time raises `Moved` if it holds another one.
+        """
 
     def reviews(self, repo: str, revision: str) -> list[ReviewFile]:
         """Return the files of verdicts of a commit, with the accounts that sent them."""

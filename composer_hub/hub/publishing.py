@@ -175,36 +175,45 @@ def _publish(
         base = None
         lost: PublishPlan | None = None  # the last plan that may have been carried out without an answer
         for number in range(_MAX_PLANS):
-            if number == 0 or only_from_head:
-                before = newest(destination, repo) if only_from_head else None
-                base = before.revision if before else None
-                draft = make(before)
-                folder = Path(scratch) / str(number)
-                onto = before if draft and draft.adds else None
-                built = build_all(draft.tables, folder, shard_bytes=options.shard_bytes, onto=onto) if draft else []
-            destination.prepare(repo, private=not options.public)
-            check_visibility(destination, repo, public=options.public)
-            head = _Head.read(destination, repo)
-            if only_from_head and base != (head.revision if head.manifest else None):
-                continue
-            note = _visibility_note(destination, repo, options)
-            healed = head.heal(destination)
-            if draft is None or head.holds(built, draft.card):
-                # Without its own commit this process has published nothing, even if it set the tag first.
-                if lost is None or head.version != lost.version or head.revision is None:
-                    head.nothing(f"Its tag was missing and is there now. {note}" if healed else note)
-                return Published(repo, lost.version.tag, head.revision, destination.address, lost.rows, note=note)
-            plan = make_plan(head, destination, built, draft.card, draft.lineage, options)
             try:
+                if number == 0 or only_from_head:
+                    before = newest(destination, repo) if only_from_head else None
+                    base = before.revision if before else None
+                    draft, built = _made(make, before, Path(scratch) / str(number), options)
+                destination.prepare(repo, private=not options.public)
+                check_visibility(destination, repo, public=options.public)
+                head = _Head.read(destination, repo)
+                if only_from_head and base != (head.revision if head.manifest else None):
+                    continue
+                note = _visibility_note(destination, repo, options)
+                healed = head.heal(destination)
+                if draft is None or head.holds(built, draft.card):
+                    # Without its own commit this process has published nothing, even if it set the tag first.
+                    if lost is None or head.version != lost.version or head.revision is None:
+                        head.nothing(f"Its tag was missing and is there now. {note}" if healed else note)
+                    return Published(repo, lost.version.tag, head.revision, destination.address, lost.rows, note=note)
+                plan = make_plan(head, destination, built, draft.card, draft.lineage, options)
                 revision = _commit(destination, plan, options.title or draft.title)
+                destination.tag(repo, plan.version.tag, revision, message=f"{repo} {plan.version}")
+                return Published(repo, plan.version.tag, revision, destination.address, plan.rows, note=note)
             except Moved as moved:
+                if not built and not only_from_head:
+                    raise  # the rows come from a version that is gone, and can be read only once
                 lost = plan if moved.maybe_by_us else lost
-                continue
-            destination.tag(repo, plan.version.tag, revision, message=f"{repo} {plan.version}")
-            return Published(repo, plan.version.tag, revision, destination.address, plan.rows, note=note)
     raise PublishError(
         f"{repo} kept moving while {_MAX_PLANS} plans were made: publish again when others have finished."
     )
+
+
+def _made(
+    make: Callable[[Version | None], Draft | None], before: Version | None, folder: Path, options: PublishOptions
+) -> tuple[Draft | None, list[Built]]:
+    """Return what is to be published after the newest version, and its files in a folder."""
+    draft = make(before)
+    if draft is None:
+        return None, []
+    onto = before if draft.adds else None
+    return draft, build_all(draft.tables, folder, shard_bytes=options.shard_bytes, onto=onto)
 
 
 def _visibility_note(destination: Destination, repo: str, options: PublishOptions) -> str:

@@ -10,6 +10,7 @@ traces come from the version that the last run published.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import json
@@ -31,6 +32,7 @@ from composer_hub.hub import (
     Destination,
     Draft,
     Lineage,
+    Moved,
     NothingToPublish,
     Parent,
     Published,
@@ -420,13 +422,13 @@ class Ingested:
     def _missing_in(self, head: Version | None) -> set[str]:
         """Return the traces of unchanged files that the new head lacks, after reading them from the version before."""
         missing = self._ids_of_skipped_files() - (head.ids("traces") if head else set())
-        # A folder keeps no earlier version.
-        if missing and not missing.issubset(trace.trace_id for trace in self.traces()):
-            raise PublishError(
-                f"{self.repo} got another version ({head.tag if head else 'none'}) while this run read files. It lacks "
-                f"{len(missing):,} traces of files that this run skipped as unchanged. Run the command again."
-            )
-        return missing
+        with contextlib.suppress(Moved):  # a folder keeps no earlier version
+            if not missing or missing.issubset(trace.trace_id for trace in self.traces()):
+                return missing
+        raise PublishError(
+            f"{self.repo} got another version ({head.tag if head else 'none'}) while this run read files. It lacks "
+            f"{len(missing):,} traces of files that this run skipped as unchanged. Run the command again."
+        )
 
     def _ids_of_skipped_files(self) -> set[str]:
         """Return the traces of the files of this run that had not changed since the last one."""

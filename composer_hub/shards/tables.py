@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from composer_hub.hub import Destination, HubDestination, Version, decode_rows
+from composer_hub.hub import Destination, HubDestination, Moved, Version, decode_rows
 from composer_hub.shards.plan import Input, ShardError
 
 if TYPE_CHECKING:
@@ -82,7 +82,9 @@ def _opened(one: Input, destination: Destination) -> Iterator[ParquetFile]:
             f"Opening {repo}/{path}", lambda: files.open(f"datasets/{repo}@{revision}/{path}", "rb")
         )
     else:
-        local = destination.fetch(repo, revision, path)
+        local = None
+        with contextlib.suppress(Moved):
+            local = destination.fetch(repo, revision, path)
         source = local.open("rb") if local else None
         # The folder has one version at a time. What is open now stays as it is.
         if local is None or destination.resolve(repo, revision) is None:

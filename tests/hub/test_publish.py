@@ -235,6 +235,20 @@ def test_traces_and_states_stream_back_as_records(folder: FolderDestination) -> 
     assert sum(1 for _ in states) == 4
 
 
+def test_a_version_that_another_has_replaced_in_a_folder_is_not_read_as_if_it_were_there(
+    folder: FolderDestination,
+) -> None:
+    put(folder, [A])
+    first = load(folder, REPO)
+    assert [trace.trace_id for trace in first.records(Trace, "traces")] == [A.trace_id]
+    put(folder, [B])
+    for read in (lambda: list(first.records(Trace, "traces")), lambda: first.ids("traces"), first.license):
+        with pytest.raises(exits.ComposerError, match=r"no longer holds .* Run the same command again"):
+            read()
+    with pytest.raises(exits.ComposerError, match="no longer holds"):  # rows that are made of it
+        publish(folder, "me/copy", [Table("traces", first.rows("traces"), features_of(Trace), "trace_id")], CARD)
+
+
 def test_a_missing_config_names_those_that_are_there(folder: FolderDestination) -> None:
     put(folder, [A])
     with pytest.raises(LoadError, match=r"it has (steps, traces|traces, steps)"):
