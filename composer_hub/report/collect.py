@@ -41,7 +41,8 @@ def collect(
 ) -> Collection:
     """Read the sessions of files and folders; `since` leaves out files and messages from before a time."""
     collection = Collection()
-    files = [path for path in find_files(paths, collection.report) if not since or _changed_after(path, since)]
+    found = find_files(paths, collection.report)
+    files = [path for path in found if not since or not (stat := stat_of(path)) or stat[1] / 1e9 >= since]
     collection.num_files = len(files)
     collection.num_bytes = sum(map(size_of, files))
     read: dict[str, tuple[str, SessionFacts]] = {}
@@ -55,11 +56,6 @@ def collect(
     collection.num_messages = sum(len(session.steps) for session in sessions)
     collection.sessions = list(_once(sessions, since, collection))
     return collection
-
-
-def _changed_after(path: Path, since: float) -> bool:
-    stat = stat_of(path)
-    return not stat or stat[1] / 1e9 >= since
 
 
 def _read(

@@ -52,7 +52,9 @@ def change_of(numbers: Numbers, snapshots: Sequence[Snapshot], now: float, since
             weeks.append(WeekChange(name, num_calls - known[0], max(0, num_failed - known[1])))
     if not weeks:
         return None
-    change = ReportNews(then.at, max(0, numbers.num_sessions - then.num_sessions), weeks)
+    # Sessions that are gone cancel no new ones, and old ones may have come from another machine.
+    earlier = {session.root_id for session in numbers.collection.sessions if session.steps[0].at <= then.at}
+    change = ReportNews(then.at, numbers.num_sessions - min(then.num_sessions, len(earlier)), weeks)
     for lesson in numbers.lessons:
         old = change.again if lesson.last > then.at else change.quiet
         (old if _digest(lesson) in then.lines else change.fresh).append(lesson)

@@ -176,6 +176,20 @@ def test_calls_that_the_report_before_left_out_are_not_new(tmp_path: Path) -> No
     assert longer.view.change is None
 
 
+def test_sessions_that_left_the_window_of_since_cancel_no_new_ones(tmp_path: Path) -> None:
+    logs, end = tmp_path / "logs", datetime.datetime(2026, 10, 10, tzinfo=datetime.UTC).timestamp()
+    options = dataclasses.replace(UTC, memory=tmp_path / "state")
+    for day in (1, 2):
+        wrong_path(logs / f"s{day}.jsonl", day).write()
+    report.report([logs], dataclasses.replace(options, since=end - 10 * DAY, now=end)).write(tmp_path / "page.html")
+    for day in (14, 15):
+        wrong_path(logs / f"s{day}.jsonl", day).write()
+    moved = dataclasses.replace(options, since=end - 3 * DAY, now=end + 7 * DAY)
+    change = report.report([logs], moved).view.change
+    assert change is not None
+    assert (change.num_sessions, change.num_calls) == (2, 4)
+
+
 def test_since_leaves_out_older_messages(tmp_path: Path) -> None:
     Log(tmp_path / "old.jsonl", day=1).call("Bash", command="ls").write()
     Log(tmp_path / "new.jsonl", day=20).call("Bash", command="ls").write()
