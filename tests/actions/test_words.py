@@ -98,6 +98,7 @@ APART = [
     (["kill -0 7"], ["kill 7"]),
     (["git stash pop"], ["git stash push"]),
     (["git checkout main"], ["git checkout -- main"]),
+    (["git checkout a.py"], ["git switch a.py"]),
     (["ln -s a b"], ["ln -s b a"]),
     (["cp a b"], ["cp b a"]),
     (["cp -r a b"], ["cp -r b a"]),
