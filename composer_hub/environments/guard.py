@@ -27,6 +27,7 @@ from composer_hub import exits
 MAX_HUNG = 64
 _LOST = re.compile(r"The environment .{1,200}? is lost: ")
 _LATE = "gave no answer within"
+_IS_LATE = re.compile(rf"(?:making it|(?:reading )?\w+) {_LATE} ")
 
 
 class EnvironmentFailed(exits.ComposerError, RuntimeError):
@@ -52,8 +53,9 @@ def count_episodes(environments: Iterable[Any] | None) -> EpisodeCounts | None:
     guarded = [environment for environment in environments or () if isinstance(environment, Guarded)]
     if not guarded:
         return None
-    reasons = [environment._lost for environment in guarded if environment._lost]
-    return EpisodeCounts(len(guarded), sum(_LATE in reason for reason in reasons), len(reasons), "".join(reasons[:1]))
+    lost = [environment for environment in guarded if environment._lost]
+    num_timeouts = sum(one._host is not None and one._host.hangs for one in lost)
+    return EpisodeCounts(len(guarded), num_timeouts, len(lost), (lost[0]._lost or "") if lost else "")
 
 
 def notes_of(environments: Iterable[Any] | None) -> dict[str, list[float]]:
@@ -90,9 +92,9 @@ def score(environment: Any, ask: Callable[[Any], Any]) -> float | None:
 
 def loss_in(text: str) -> str | None:
     """Return the kind of error if a tool's answer comes from a lost environment, and None otherwise."""
-    if not _LOST.match(text):
+    if not (lost := _LOST.match(text)):
         return None
-    return "timeout" if _LATE in text else "tool_error"
+    return "timeout" if _IS_LATE.match(text, lost.end()) else "tool_error"
 
 
 def release(environments: Iterable[Any], *, timeout_s: float = 60.0) -> None:

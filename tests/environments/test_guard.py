@@ -37,6 +37,8 @@ class Shop:
             raise KeyError("shelf")
         if how == "reset hangs":
             time.sleep(30)
+        if how == "reset quotes a server":
+            raise OSError("The environment y is lost: act gave no answer within 3 s.")
         return {"reset": 1} if how == "reset returns a dict" else "Welcome."  # type: ignore[return-value]
 
     def sell(self, what: str, count: int = 1) -> str:
@@ -179,6 +181,7 @@ def test_a_hanging_tool_is_answered_and_ends_the_episode(tool: str, what: str) -
 @pytest.mark.parametrize(("how", "says", "late"), [
     ("reset raises", r"reset failed \(KeyError: 'shelf'\)", 0),
     ("reset hangs", "reset gave no answer", 1),
+    ("reset quotes a server", r"reset failed \(OSError: The environment y is lost: act gave no answer", 0),
     ("reset returns a dict", r"reset failed \(TypeError: it returned dict", 0),
     ("reward hangs", "get_reward gave no answer", 1),
     ("reward raises", r"get_reward failed \(ZeroDivisionError: division by zero\)", 0),
@@ -190,6 +193,7 @@ def test_a_failed_episode_has_no_reward_and_the_next_one_has_a_new_environment(h
     with pytest.warns(UserWarning, match=f"The environment shop is lost: {says}"):
         outcome = one.reset(how=how), one.get_reward()
     assert outcome[1] is None
+    assert loss_in(str(one._lost)) == ("timeout" if late else "tool_error")
     assert (count_episodes([one]).num_lost, count_episodes([one]).num_timeouts) == (1, late)
     assert one.reset() == "Welcome."
     one.sell("tea")
