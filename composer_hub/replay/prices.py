@@ -63,7 +63,7 @@ def from_pricing(entry: Mapping[str, Any], *, server: str, stamp: str) -> TokenP
     if not isinstance(overrides, list):
         return None
     tiers = [
-        (int(override["min_prompt_tokens"]), _token_rates({**pricing, **override}))
+        (_pico(override["min_prompt_tokens"], 1), _token_rates({**pricing, **override}))
         for override in overrides
         if isinstance(override, Mapping) and override.get("min_prompt_tokens")
     ]
@@ -120,7 +120,8 @@ def _pico(value: Any, scale: int) -> int:
         return int(pico.to_integral_value(ROUND_CEILING))
     except ArithmeticError:
         raise PriceError(
-            f"{value!r} is not a price. Give dollars per million tokens, for example --price name=1.25/10."
+            f"{value!r} is not a price or a number of tokens. Give dollars per million tokens, for example "
+            "--price name=1.25/10."
         ) from None
 
 

@@ -378,7 +378,10 @@ def _price(
     if spec.get("price") is not None:
         return prices.parse_given([f"{teacher.name}={spec['price']}"], today=date.today().isoformat())[teacher.name]
     stamp = f"{urlsplit(teacher.base_url).hostname} {date.today().isoformat()}"
-    price = teacher.provider.read_price(entry, server=teacher.server, stamp=stamp)
+    try:
+        price = teacher.provider.read_price(entry, server=teacher.server, stamp=stamp)
+    except prices.PriceError as error:
+        raise prices.PriceError(f"Teacher {teacher.name}, in the list of {stamp}: {error}") from None
     if price is None and not teacher.is_loopback:
         price = prices.from_table(teacher.model)
     if price is None:

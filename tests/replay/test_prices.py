@@ -82,6 +82,14 @@ def test_no_split_into_cached_and_written_tokens_costs_more_than_the_worst_case(
     assert cost <= price.worst_case(prompt, answer)
 
 
+@pytest.mark.parametrize("tokens", ["many", [1], float("inf")])
+def test_a_list_with_a_tier_from_no_number_of_tokens_is_refused_in_words(tokens: object) -> None:
+    override = {"min_prompt_tokens": tokens, "prompt": "0.000008"}
+    entry = {"pricing": {"prompt": "0.000001", "completion": "0.000002", "overrides": [override]}}
+    with pytest.raises(PriceError, match="is not a price or a number of tokens"):
+        from_entry(entry, server="", stamp="list")
+
+
 @pytest.mark.parametrize("price", [{}, "x", "nan", "inf", "1e999999", "1e5000"])
 def test_a_list_with_a_price_that_is_no_number_is_refused_in_words(price: object) -> None:
     entry = {"id": "m", "pricing": {"prompt": "0.000001", "completion": price}}

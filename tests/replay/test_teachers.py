@@ -21,7 +21,7 @@ from composer_hub.cli.teachers import teachers as teachers_command
 from composer_hub.money import NANO
 from composer_hub.replay import plan
 from composer_hub.replay.client import ChatRequest, Client, connections
-from composer_hub.replay.prices import per_million
+from composer_hub.replay.prices import PriceError, per_million
 from composer_hub.replay.providers import HF, OPENROUTER, PROVIDERS, Address, Provider, TeacherError, parse_address
 from composer_hub.replay.teachers import (
     _OPTIONS,
@@ -134,6 +134,12 @@ def test_a_plan_needs_neither_key_nor_list_of_any_provider(provider: Provider, l
 def test_a_plan_names_the_price_that_only_the_list_would_show(provider: Provider) -> None:
     with pytest.raises(TeacherError, match=r"price is unknown\. .* cannot be reached .*--price mystery-1="):
         resolve([spec_of(provider, "mystery-1")], list_models=unreachable, planning=True, environ={})
+
+
+def test_a_price_of_a_list_that_cannot_be_read_is_refused_with_its_teacher_and_its_list() -> None:
+    entry = {"id": "acme/odd", "is_trainable_text": True, "pricing": {"prompt": "NaN", "completion": "1"}}
+    with pytest.raises(PriceError, match=r"Teacher odd, in the list of openrouter\.ai \S+: 'NaN' is not a price"):
+        resolve([{"at": "openrouter:acme/odd"}], list_models=lambda base_url, key: [entry], environ=KEYS)
 
 
 def test_teachers_are_sorted_by_price() -> None:
