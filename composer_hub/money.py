@@ -43,7 +43,9 @@ def to_usd(nano: int) -> float:
 def show_usd(nano: int) -> str:
     """Format an amount: whole cents and large sums with two digits ($12.50), small ones with four ($0.0123)."""
     dollars = to_usd(nano)
-    return f"${dollars:,.2f}" if dollars >= 10 or nano % _CENT == 0 else f"${dollars:.4f}"
+    if nano > 0 and not round(dollars, 4):
+        return "<$0.0001"  # spent, although little
+    return f"${dollars:,.2f}" if round(dollars, 4) >= 10 or nano % _CENT == 0 else f"${dollars:.4f}"
 
 
 def cap_of(max_usd: Any, option: str = "--max-usd") -> int:

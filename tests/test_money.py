@@ -23,11 +23,13 @@ def test_dollars_are_rounded_up_to_the_next_nano_dollar() -> None:
 
 
 def test_amounts_show_cents_and_small_fractions_four_digits() -> None:
-    assert [show_usd(round(usd * NANO)) for usd in (0, 0.5, 0.0123, 1234.5678)] == [
+    assert [show_usd(round(usd * NANO)) for usd in (0, 0.5, 0.0123, 1234.5678, 9.99996, 1.23e-7)] == [
         "$0.00",
         "$0.50",
         "$0.0123",
         "$1,234.57",
+        "$10.00",
+        "<$0.0001",
     ]
 
 
