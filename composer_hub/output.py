@@ -150,7 +150,7 @@ class Progress:
 def size(num_bytes: float) -> str:
     """Format a number of bytes: 640 B, 12.3 kB, 4.5 MB."""
     for unit in ("B", "kB", "MB", "GB"):
-        if num_bytes < 1000:
+        if num_bytes < 999.95:  # above, one decimal would make it 1000.0
             return f"{num_bytes:.0f} {unit}" if unit == "B" else f"{num_bytes:.1f} {unit}"
         num_bytes /= 1000
     return f"{num_bytes:.1f} TB"

@@ -138,8 +138,12 @@ def test_progress_is_silent_where_nobody_looks(capsys: pytest.CaptureFixture[str
 
 
 @pytest.mark.parametrize(
-    ("count", "text"), [(640, "640 B"), (12_345, "12.3 kB"), (4_500_000, "4.5 MB"), (2e13, "20.0 TB")]
-)
+    ("count", "text"),
+    [
+        (640, "640 B"), (999, "999 B"), (12_345, "12.3 kB"), (999_949, "999.9 kB"), (999_999, "1.0 MB"),
+        (4_500_000, "4.5 MB"), (2e13, "20.0 TB"),
+    ],
+)  # fmt: skip
 def test_sizes_read_as_people_write_them(count: float, text: str) -> None:
     assert size(count) == text
 
