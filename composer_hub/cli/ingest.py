@@ -38,7 +38,12 @@ def _denied(ctx: click.Context, param: click.Parameter, path: Path | None) -> fr
 @model_options
 @click.option("--raw", is_flag=True, help="Also put the raw files into a private dataset OWNER/NAME-sessions.")
 @click.option("--watch", is_flag=True, help="Publish again after each change, until Ctrl-C.")
-@click.option("--settle", default=30.0, help="Seconds without a change before --watch publishes.")
+@click.option(
+    "--settle",
+    type=click.FloatRange(0, min_open=True),
+    default=30.0,
+    help="Seconds without a change before --watch publishes.",
+)
 @sharding_options
 @publish_options("traces", repo_required=False)
 @format_option

@@ -25,8 +25,6 @@ def check_watch(publication: Publication, sources: Sequence[str], *, review: boo
 
 def keep_current(out: Output, sources: Sequence[str], run: Callable[[], None], *, settle: float, folder: Path) -> None:
     """Run now and after each settled change, until Ctrl-C; a run that fails is tried again after the next change."""
-    if settle <= 0:
-        raise exits.UsageError("--settle must be more than 0 seconds.")
     out.note(f"Watching {', '.join(sources)}. Ctrl-C stops.")
     changes = settled_changes(lambda: snapshot_of(sources), settle=settle, now=time.monotonic, sleep=time.sleep)
     while True:

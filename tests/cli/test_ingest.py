@@ -219,6 +219,12 @@ def test_an_error_is_one_sentence_and_an_exit_code(
     assert run.stderr.count("\n") == 1
 
 
+def test_no_time_without_a_change_is_refused_also_without_watch(in_process: Command, sessions: Path) -> None:
+    run = in_process("ingest", sessions, "--report", "--settle", "0")
+    assert run.returncode == exits.USAGE
+    assert "'--settle': 0.0 is not in the range x>0" in run.stderr
+
+
 def test_a_proxy_is_not_used_for_the_embedded_hub(composer_hub: Command, sessions: Path) -> None:
     nowhere = "http://127.0.0.1:9"
     run = composer_hub("ingest", sessions, "--repo", "me/proxy", HTTP_PROXY=nowhere, HTTPS_PROXY=nowhere)
