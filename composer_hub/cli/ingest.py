@@ -31,10 +31,13 @@ def _denied(ctx: click.Context, param: click.Parameter, path: Path | None) -> fr
 @click.argument("sources", nargs=-1, metavar="[SRC…]")
 @click.option("--list", "list_formats", is_flag=True, help="List the formats that can be read.")
 @click.option("--report", "show_report", is_flag=True, help="Print all numbers; without --repo, publish nothing.")
-@grouped("options", stage.IngestOptions)
-@click.option("--review", is_flag=True, help="Look at what was replaced, value by value, before publishing.")
+@grouped(
+    "options",
+    stage.IngestOptions,
+    click.option("--review", is_flag=True, help="Look at what was replaced, value by value, before publishing."),
+    click.option("--deny", "denied", type=FILE, callback=_denied, help="File of trace ids to leave out, one per line."),
+)
 @click.option("--yes", is_flag=True, help="Make rows public without the review.")
-@click.option("--deny", "denied", type=FILE, callback=_denied, help="File of trace ids to leave out, one per line.")
 @model_options
 @click.option("--raw", is_flag=True, help="Also put the raw files into a private dataset OWNER/NAME-sessions.")
 @click.option("--watch", is_flag=True, help="Publish again after each change, until Ctrl-C.")
