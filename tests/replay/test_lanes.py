@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from huggingface_hub.utils import httpx
 
 from composer_hub import exits
 from composer_hub.money import NANO
@@ -267,6 +268,18 @@ def test_a_call_that_the_cap_refuses_ends_its_lane_only(tmp_path: Path) -> None:
     # One answer of the dearest teacher may cost more than the cap, and the cheapest takes a fiftieth.
     assert server.bills["large"].calls == 0
     assert server.bills["small"].calls == 6
+
+
+def test_embedded_teachers_forget_prefixes_that_have_expired() -> None:
+    now = 0.0
+    server = TeacherServer(clock=lambda: now)
+    with serving(server) as url:
+        for number in range(20):
+            first = {"role": "user", "content": str(number % 10)}
+            body = {"model": "small", "messages": [first, {"role": "user", "content": str(number)}]}
+            httpx.post(f"{url}/chat/completions", json=body, timeout=60).raise_for_status()
+            now += 100.0
+    assert sum(map(len, server._caches.values())) <= 2 * 3  # those of the last 300 seconds
 
 
 def test_a_server_that_is_away_is_waited_for_and_costs_nothing(tmp_path: Path) -> None:

@@ -236,10 +236,12 @@ class TeacherServer:
         return {**usage, "cost": cost / NANO} if self.tells_cost else usage
 
     def _remember(self, teacher: ScriptedTeacher, counted: _CountedPrompt) -> None:
-        until = self.clock() + teacher.cache_ttl_s
+        cache, now = counted.cache, self.clock()
+        for chain in [chain for chain in cache if cache[chain][1] <= now]:
+            del cache[chain]
         # Any prefix of the prompt can be read again.
         for chain, tokens in counted.prefixes:
-            counted.cache[chain] = (tokens, until)
+            cache[chain] = (tokens, now + teacher.cache_ttl_s)
 
 
 @dataclass(frozen=True, slots=True)
