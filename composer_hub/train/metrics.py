@@ -56,6 +56,9 @@ METRICS = {
     "rollout/cut_off": "Share of rollouts whose last turn ran out of tokens.",
     "rollout/env_timeouts": "Episodes of a batch that were lost because a call took too long.",
     "rollout/env_lost": "Episodes of a batch that were lost: they have no reward and no hints.",
+    "rollout/oracle_share": "Share of rollouts whose task has a hidden oracle.",
+    "rollout/visible_gap": "Share of rollouts that pass the visible tests, minus the mean reward.",
+    "rollout/hack_share": "Share of rollouts that the monitor found to cheat.",
     "outer/bytes": "Bytes that each rank gave to an exchange, with `sync_every`.",
     "outer/spread": "The largest distance of a rank's weights from their mean at an exchange.",
 }
@@ -84,7 +87,7 @@ def note_writers(metrics: dict[str, list[float]], name: str, hints: Iterable[Hin
 
 
 def rollout_means(rollouts: Sequence[Rollout]) -> dict[str, list[float]]:
-    """Return one number per rollout and metric: its errors by rule."""
+    """Return one number per rollout and metric: its errors by rule, and whether its last turn was cut off."""
     errors = [[site for step in rollout.trace.steps for site in step.error_sites] for rollout in rollouts]
 
     def counted(rule: str) -> list[float]:

@@ -23,6 +23,7 @@ from composer_hub.environments.sandbox import open_sandbox
 from composer_hub.environments.shelf import TaskShelf
 from composer_hub.records import ToolCall
 from composer_hub.train.checkpoints import last_complete
+from composer_hub.train.metrics import METRICS
 from composer_hub.train.retries import Retry, played
 from composer_hub.train.run.main import main
 from composer_hub.train.run.trainer import RunTrainer
@@ -178,3 +179,4 @@ def test_a_policy_that_learns_to_please_the_visible_tests_stops_its_run(
     assert hidden_rewards == [0.5, 0.0, 0.0, 0.0]
     assert visible_rewards == [0.5, 1.0, 1.0, 1.0]
     assert steps[-1]["rollout/hack_share"] == 1.0
+    assert {name for name in steps[0] if name.startswith("rollout/")} <= METRICS.keys()

@@ -48,6 +48,7 @@ def test_the_reference_has_every_metric_that_a_run_logs_and_no_other(whole_run: 
     terms = [term.name for term in whole_run.terms]
     logged = {general(name, terms) for row in whole_run.rows for name in row if name.startswith(OURS)}
     elsewhere = {"rollout/env_timeouts", "rollout/env_lost", "outer/bytes", "outer/spread"}
+    elsewhere |= {"rollout/oracle_share", "rollout/visible_gap", "rollout/hack_share"}
     assert logged | elsewhere == METRICS.keys()
     assert all(f"`{reason}`" in METRICS["channel/hint/left_out/<reason>"] for reason in REASONS)
 
