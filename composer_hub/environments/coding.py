@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from composer_hub.environments import monitor, node_tests, trees
-from composer_hub.environments.guard import Broken
+from composer_hub.environments.guard import Broken, OwnEnvironment
 from composer_hub.environments.marks import python_env
 from composer_hub.environments.node import manifest_of, node_version
 from composer_hub.environments.process import shortened
@@ -111,7 +111,7 @@ def coding_factory(shelf: TaskShelf, options: CodingOptions | None = None) -> Ca
     return lambda: CodingEnvironment(shelf, scorer, chosen)
 
 
-class CodingEnvironment:
+class CodingEnvironment(OwnEnvironment):
     """Edit a package in a sandbox until its hidden tests pass."""
 
     def __init__(self, shelf: TaskShelf, scorer: Scorer, options: CodingOptions) -> None:
@@ -377,7 +377,6 @@ class CodingEnvironment:
         return self._verdict
 
     def _keep(self, results: Iterable[tuple[str, str]]) -> None:
-        """Take back the last calls if their results, as tool and text, are not in the transcript any more."""
         kept = 0
         for tool, result in results:
             # Unknown tools and wrong arguments are answered by the trainer and have never come here.
@@ -394,7 +393,6 @@ class CodingEnvironment:
         self._verdict = None
 
     def _notes(self) -> dict[str, float]:
-        """Return the episode's numbers for the run's log; a watchdog can stop a run because of them."""
         assert self._task is not None
         verdict = self._judged()
         return {
@@ -404,7 +402,6 @@ class CodingEnvironment:
         }
 
     def _facts(self) -> dict[str, Any]:
-        """Return the parts of an episode that a published rollout keeps: findings, verdict and states."""
         assert self._task is not None
         verdict = self._judged()
         states, before = [], None

@@ -58,13 +58,35 @@ def count_episodes(environments: Iterable[Any] | None) -> EpisodeCounts | None:
     return EpisodeCounts(len(guarded), num_timeouts, len(lost), (lost[0]._lost or "") if lost else "")
 
 
+class OwnEnvironment:
+    """Base of this product's environments; private names of a user's class are its own."""
+
+    def _keep(self, results: Iterable[tuple[str, str]]) -> None:
+        """Take back the last calls if their results, as tool and text, are not in the transcript any more."""
+
+    def _notes(self) -> dict[str, float]:
+        """Return the episode's numbers for the run's log; a watchdog can stop a run because of them."""
+        return {}
+
+    def _facts(self) -> dict[str, Any]:
+        """Return the parts of an episode that a published rollout keeps."""
+        return {}
+
+
+def own_environment(environment: Any) -> OwnEnvironment | None:
+    """Return the environment behind the guard if it is one of this product's and has not lost its episode."""
+    host = environment._host if isinstance(environment, Guarded) else None
+    inner = host.inner if host else environment
+    return inner if isinstance(inner, OwnEnvironment) and not is_lost(environment) else None
+
+
 def notes_of(environments: Iterable[Any] | None) -> dict[str, list[float]]:
     """Return the numbers that environments note about their episodes, by metric; lost ones have none."""
     found: dict[str, list[float]] = {}
     for one in environments or ():
-        notes = None if is_lost(one) else getattr(one, "_notes", None)
+        own = own_environment(one)
         try:
-            noted = notes() if notes is not None else {}
+            noted = own._notes() if own else {}
         except Exception:  # an episode that cannot be judged; its reward has already reported why
             continue
         for name, value in noted.items():

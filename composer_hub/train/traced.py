@@ -17,6 +17,7 @@ from accelerate.utils import gather_object
 from torch import Tensor
 from trl import GRPOTrainer
 
+from composer_hub.environments.guard import own_environment
 from composer_hub.train.isolation import keeping_random_state
 from composer_hub.train.metrics import note_means, rollout_means
 from composer_hub.train.rollouts import ErrorFinder, Rollout, error_finders, num_rounds
@@ -70,10 +71,10 @@ class TracedTrainer(GRPOTrainer):
         # The loop executed these calls and then took them out of the rollout: the environment takes them back.
         made, self.made_before = chain(self.made_before, repeat(())), ()
         for environment, rollout, before in zip(environments, self.last_rollouts, made, strict=False):
-            keep = getattr(environment, "_keep", None)
-            if keep is not None and rollout.num_dropped_calls:
-                own = ((one["name"], one["content"]) for one in rollout.messages if one["role"] == "tool")
-                keep([*before, *own])
+            own = own_environment(environment)
+            if own and rollout.num_dropped_calls:
+                after = ((one["name"], one["content"]) for one in rollout.messages if one["role"] == "tool")
+                own._keep([*before, *after])
         return looped
 
     @contextlib.contextmanager

@@ -41,6 +41,9 @@ from composer_hub.train.run.options import parse_options, settings_of  # noqa: E
 class Troubled(Desk):
     """A desk whose failures depend on the task."""
 
+    _notes: tuple[str, ...] = ()  # a user's own names, which are no hooks of the product
+    _facts = _keep = "mine"
+
     def reset(self, a: int = 0, b: int = 0, trouble: str = "", **_: Any) -> str | None:
         self.trouble = trouble
         super().reset(a, b)

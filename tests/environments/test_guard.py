@@ -15,11 +15,13 @@ import pytest
 from composer_hub.environments.guard import (
     MAX_HUNG,
     EnvironmentFailed,
+    OwnEnvironment,
     count_episodes,
     guarded,
     is_lost,
     loss_in,
     notes_of,
+    own_environment,
     release,
 )
 
@@ -272,7 +274,7 @@ def test_without_a_limit_calls_run_on_the_callers_thread() -> None:
 
 
 def test_notes_of_environments_leave_out_those_that_cannot_tell() -> None:
-    class Noted(Shop):
+    class Noted(Shop, OwnEnvironment):
         value: float = 0.0
 
         def _notes(self) -> dict[str, float]:
@@ -285,4 +287,19 @@ def test_notes_of_environments_leave_out_those_that_cannot_tell() -> None:
             one._host.inner.value = value  # 0 cannot be noted
     environments[1]._lost = "lost"
     assert notes_of(environments) == {"rollout/share": [0.5]}
+    release(environments)
+
+
+def test_private_names_of_a_users_class_are_its_own() -> None:
+    class Diary(Shop):
+        def __init__(self) -> None:
+            super().__init__()
+            self._notes: list[str] = []
+            self._facts = self._keep = "mine"
+
+    environments = [Diary(), guarded(Diary, "diary", timeout_s=5)(), guarded(Diary, "diary", timeout_s=None)()]
+    for one in environments:
+        one.reset()
+    assert notes_of(environments) == {}
+    assert [own_environment(one) for one in environments] == [None] * 3
     release(environments)

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from composer_hub.environments.guard import own_environment
 from composer_hub.harnesses import family_of
 from composer_hub.records import Hint, Trace, from_row, stable_id, to_row
 from composer_hub.train.rollouts import Rollout, message_of
@@ -243,8 +244,8 @@ def _hints(trainer: Any) -> dict[int, dict[int, Hint]]:
 
 def _episode(trainer: Any, row: int) -> Mapping[str, Any]:
     environments = getattr(trainer, "environments", None) or ()
-    facts = getattr(environments[row], "_facts", None) if row < len(environments) else None
-    return facts() if facts is not None else {}
+    own = own_environment(environments[row]) if row < len(environments) else None
+    return own._facts() if own else {}
 
 
 def _as_messages(prompt: Any) -> Sequence[Mapping[str, Any]]:
