@@ -40,5 +40,5 @@ def keep_current(out: Output, sources: Sequence[str], run: Callable[[], None], *
             continue
         except (exits.UsageError, exits.Refused):
             raise
-        except Exception as error:  # such as a Hub that does not answer, or a file that is half written
+        except Exception as error:  # noqa: BLE001 - such as a Hub that does not answer
             out.note(f"Not published: {error} Watching goes on, and the next change is tried.")

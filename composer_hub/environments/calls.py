@@ -159,7 +159,7 @@ class Marks:
             shown = self.shown(value)
             text = json.dumps(shown)
             shown = shown if len(text) < 2000 else {"#": hashlib.sha256(text.encode()).hexdigest()}
-        except Exception:
+        except Exception:  # noqa: BLE001 - a value may refuse to be shown in any way
             shown = {"x": type(value).__name__}
         self.note(site, shown)
         return value
@@ -186,7 +186,7 @@ class Marks:
         """Report a value, or the error that making it raises; the test continues."""
         try:
             self(site, make())
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error of the package is its answer
             self.note(site, {"raises": type(error).__qualname__})
 
     def other(self, key, value):
@@ -213,7 +213,7 @@ class Marks:
         caught = types.SimpleNamespace(value=None, exception=None, type=None, match=lambda *_: True)
         try:
             yield caught
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error of the package is its answer
             caught.value = caught.exception = error
             caught.type = type(error)
         named = caught.value is None or isinstance(caught.value, kinds)
@@ -307,13 +307,13 @@ def _answer(call):
             return _call(call)
         except Opaque:
             return {"opaque": True}
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error of the package is its answer
             return {"raises": f"{type(error).__module__}:{type(error).__qualname__}"}
         finally:
             _limit(0, 0)
     except _Late:  # it waited for something, or the machine is too busy: this is not an answer
         return {"late": True}
-    except BaseException as error:  # also exits: they are an answer, not an end
+    except BaseException as error:  # noqa: BLE001 - also exits: they are an answer, not an end
         return {"ends": type(error).__name__}
 
 
@@ -330,7 +330,7 @@ def _call(call):
             found = getattr(thing, name)
             value = found if is_property else found(*decode(step_args), **decode(step_kwargs))
             results.append({"is": "self" if value is thing else encode(value, answer=True)})
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - any error of the package is its answer
             results.append({"raises": f"{type(error).__module__}:{type(error).__qualname__}"})
     return _bounded({"steps": results})
 

@@ -87,7 +87,7 @@ def notes_of(environments: Iterable[Any] | None) -> dict[str, list[float]]:
         own = own_environment(one)
         try:
             noted = own._notes() if own else {}
-        except Exception:  # an episode that cannot be judged; its reward has already reported why
+        except Exception:  # noqa: BLE001 - an episode that cannot be judged; its reward has said why
             continue
         for name, value in noted.items():
             found.setdefault(name, []).append(value)
@@ -251,9 +251,9 @@ class EnvironmentHost:
             future, do = item
             try:
                 future.set_result(do())
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the caller raises it
                 future.set_exception(error)
-            except BaseException as error:  # a tool that calls sys.exit must not end the run
+            except BaseException as error:  # noqa: BLE001 - a tool that calls sys.exit must not end the run
                 future.set_exception(RuntimeError(_show(error)))
             del item, future, do
 
@@ -337,7 +337,7 @@ class Guarded:
                 seen = self._ask("reset", lambda: reset(*args, **options))
             if not isinstance(seen, (str, list, type(None))):
                 raise TypeError(f"it returned {type(seen).__name__} instead of text, content blocks or None")
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it raises, the episode is lost
             self._fail("reset", error)
             return None
         return seen
@@ -345,16 +345,16 @@ class Guarded:
     def _score(self) -> float | None:
         try:
             return _number(self._ask("get_reward", self._own_host().inner.get_reward))
-        except Exception as error:
-            self._fail("get_reward", error)  # no effect if it was lost before
+        except Exception as error:  # noqa: BLE001 - no effect if the episode was lost before
+            self._fail("get_reward", error)
             return None
 
     async def _score_async(self) -> float | None:
         try:
             ask = self._own_host().inner.get_reward
             return _number(await self._ask_async("get_reward", ask))
-        except Exception as error:
-            self._fail("get_reward", error)  # no effect if it was lost before
+        except Exception as error:  # noqa: BLE001 - no effect if the episode was lost before
+            self._fail("get_reward", error)
             return None
 
     def _fail(self, action: str, error: Exception) -> None:

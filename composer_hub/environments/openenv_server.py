@@ -89,7 +89,7 @@ class CodingServerEnvironment(MCPEnvironment):
             with self._one_call:
                 try:
                     return tool(**arguments)
-                except Exception as error:
+                except Exception as error:  # noqa: BLE001 - the model reads whatever a tool raises
                     return f"Error: {error}"
                 finally:
                     self._judge()
@@ -103,7 +103,7 @@ class CodingServerEnvironment(MCPEnvironment):
             if changes != self._judged or self._reward is None:
                 self._reward = self._coding.get_reward()
                 self._judged = changes
-        except Exception:  # not known, so the next call asks again
+        except Exception:  # noqa: BLE001 - not known, so the next call asks again
             self._reward = None
         self._is_over = self._reward == 1.0 or self._coding._left <= 0 or bool(self._coding._spoiled)
 

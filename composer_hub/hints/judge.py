@@ -150,7 +150,7 @@ class CachedModel:
             return ""
         except exits.ComposerError:
             raise  # from the ledger or a policy, not from the endpoint
-        except Exception as error:  # an endpoint may fail in any way; a session without this hint is still a session
+        except Exception as error:  # noqa: BLE001 - an endpoint may fail in any way, and the session stays
             self.problems[type(error).__name__] += 1
             return ""
         self.num_asked += 1

@@ -91,7 +91,7 @@ class EnvironmentToolset(vf.Toolset[EnvironmentToolsetConfig, EnvironmentState])
         async def call(*args: Any, **kwargs: Any) -> str:
             try:
                 result = await _awaited(method(*args, **kwargs))
-            except Exception as error:
+            except Exception as error:  # noqa: BLE001 - the model reads whatever a tool raises
                 result = {"error": str(error)}
             # The process ends with the rollout, so the reward is read after each call.
             self.state.reward = float(await _awaited(self.environment.get_reward()))

@@ -134,7 +134,7 @@ def _read(connection: socket.socket, length: int, sink: Sink) -> None:
         try:
             if failure is None:
                 sink(piece[:size])
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - raised when the request is read to its end
             failure = error
     if failure is not None:
         raise failure

@@ -101,7 +101,7 @@ class Runner:
         except asyncio.CancelledError:  # canceled before its turn, or the server stops
             self._set(job.id, stage="ERROR", message=SERVER_STOPPED, is_end=True)
             raise
-        except Exception as error:  # the job must end with any error as its message
+        except Exception as error:  # noqa: BLE001 - the job must end with any error as its message
             stage, message = "ERROR", f"could not be run: {type(error).__name__}: {error}"
         finally:
             await asyncio.to_thread(shutil.rmtree, box, ignore_errors=True)

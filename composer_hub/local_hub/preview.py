@@ -75,7 +75,7 @@ def main(path: str) -> None:
         found = first_rows(io.BytesIO(sys.stdin.buffer.read()) if path == "-" else path)
     except MemoryError:
         found = TOO_MUCH
-    except Exception:
+    except Exception:  # noqa: BLE001 - hostile bytes break the reader in any way
         found = NOT_PARQUET
     print(json.dumps(found))
 

@@ -127,7 +127,7 @@ def attempt(staging: Staging, number: int) -> bool:
         run_shard(staging, number)
     except exits.NothingToDo:
         return True
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the note names it, and other shards go on
         note = {"error": f"{type(error).__name__}: {error}", "where": _here(), "trace": traceback.format_exc()}
         staging.note("failed", number, note)
         return False

@@ -200,7 +200,7 @@ def _answer(function: Callable[[Any], Any], data: bytes) -> bytes:
     """Call a function with an unpickled value; pickle its result, or its exception with the traceback."""
     try:
         return pickle.dumps((function(pickle.loads(data)), None, ""))
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - the caller raises it
         return pickle.dumps((None, _portable(error), traceback.format_exc()))
 
 
@@ -208,7 +208,7 @@ def _portable(error: Exception) -> Exception:
     """Return an exception that survives a pickle, as many with special arguments do not."""
     try:
         pickle.loads(pickle.dumps(error))
-    except Exception:
+    except Exception:  # noqa: BLE001 - a pickle may fail in any way
         return RuntimeError(f"{type(error).__name__}: {error}")
     return error
 

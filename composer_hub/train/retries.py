@@ -166,7 +166,7 @@ def _result(trainer: Any, place: int, call: ToolCall) -> str:
         result = tools[call.name](**call.arguments)
         if inspect.isawaitable(result):
             result = asyncio.run_coroutine_threadsafe(_awaited(result), trainer.async_loop).result()
-    except Exception as error:  # whatever a tool raises is what the model reads
+    except Exception as error:  # noqa: BLE001 - whatever a tool raises is what the model reads
         result = {"error": str(error)}
     return str(result)
 

@@ -113,7 +113,7 @@ def child_main(job, setting, out, run_tests):
         partial = out / f".{job['name']}"
         partial.write_text(json.dumps(report))
         partial.rename(out / f"{job['name']}.json")
-    except BaseException as error:
+    except BaseException as error:  # noqa: BLE001 - also an exit of the package ends the job here
         print(f"{type(error).__name__}: {error}", flush=True)
         os._exit(70)
     os._exit(0)  # without the atexit handlers of the tests

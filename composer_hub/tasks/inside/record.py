@@ -84,7 +84,7 @@ class Recorder:
             else:
                 return self.method(target, args, kwargs, is_outer)
             call = {"target": names, "args": self.values.encode(args), "kwargs": self.values.encode(kwargs)}
-        except Exception:
+        except Exception:  # noqa: BLE001 - a call whose values cannot be written is left out
             return None
         return self.kept(call, names)
 
@@ -95,8 +95,8 @@ class Recorder:
         try:
             step = [target["name"].rpartition(".")[2], target["kind"] == "property",
                     self.values.encode(args[1:]), self.values.encode(kwargs)]  # fmt: skip
-        except Exception:
-            self.objects.pop(id(args[0]))  # its later state cannot be built again
+        except Exception:  # noqa: BLE001 - its later state cannot be built again
+            self.objects.pop(id(args[0]))
             return None
         known[3].append(step)
         call = {"target": known[1], "args": known[2][0], "kwargs": known[2][1], "steps": list(known[3])}

@@ -415,7 +415,7 @@ def import_error(names, patience):
         try:
             for name in names:
                 importlib.import_module(name)
-        except BaseException as error:
+        except BaseException as error:  # noqa: BLE001 - an import may exit, and the caller reads why
             text = f"{type(error).__name__}: {error}"
         finally:
             os.write(writer, text.encode()[:2000])

@@ -152,7 +152,7 @@ class Pusher(TrainerCallback):
     def _push(self, copy: Path, step: int) -> None:
         try:
             self._outcome = {"step": step, **self.publish(copy, step)}
-        except Exception as error:  # no failure of a push may end training
+        except Exception as error:  # noqa: BLE001 - no failure of a push may end training
             self._outcome = {"step": step, "error": str(error)}
         finally:
             shutil.rmtree(copy, ignore_errors=True)
