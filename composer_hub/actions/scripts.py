@@ -446,7 +446,7 @@ class _Interpreter:
             self.may_end()
         elif name in _UNSAFE:
             raise NotPlain
-        else:
+        elif name not in _READING:
             return self.handed_over(arguments)
         return self.called_back(arguments)
 
@@ -490,6 +490,7 @@ class _Interpreter:
             if function.body.type != "statement_block":
                 return self.value(function.body, scope)
             self.statement(function.body, scope)
+            return None if self.doubt - self.exits == doubt else UNKNOWN  # it may have returned before
         except _Exit:
             raise
         except _Return as left:
@@ -498,7 +499,6 @@ class _Interpreter:
             self.doubt = doubt + self.exits
             if is_apart and function.is_async:
                 self.is_apart, self.is_late = before
-        return None
 
     @property
     def is_unsure(self) -> bool:
@@ -683,8 +683,6 @@ _CHANGING = frozenset("copyWithin fill pop reverse shift sort splice unshift".sp
 _METHODS = _CHANGING | frozenset(
     "map forEach flatMap filter join push concat entries trim toString slice split replace reduce some every".split()
 )
-_READING = frozenset(
-    "console Object Array Math Number Boolean Promise".split()
-)  # they change nothing that they are given
+_READING = frozenset("store console Object Array Math Number Boolean Promise".split())  # no argument changes
 _LEAVING = frozenset(("return_statement", "throw_statement"))
 _UNSAFE = frozenset(("eval", "Function", "globalThis"))

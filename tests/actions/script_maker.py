@@ -11,7 +11,7 @@ _TEXTS = (
     "@s + @s", "`${@s} ${@s}`", "(@c ? @s : @s)", "(@s || @s)", "(@s ?? @s)", "(@s && @s)", "(@s).trim()",
     "(@s).toUpperCase()", "(@s).replace('a', 'z')", "(@s).slice(1)", "String(@s)", "String(@n)", "JSON.stringify(@s)",
     "JSON.stringify(@o)", "`${@n}-${@s}`", "(@s).repeat(2)", "[@s, @s].join(',')", "(@s).split('')[0]",
-    "(() => @s)()", "@l[1]", "@l.join(' ')", "@l.at(-1)", "@o.k", "@o['k']", "@r.output",
+    "(() => @s)()", "@G(@s)", "@l[1]", "@l.join(' ')", "@l.at(-1)", "@o.k", "@o['k']", "@r.output",
 )  # fmt: skip
 _NUMBERS = ("0", "1", "2", "1.5", "(@n + @n)", "@l.length", "@r.exit_code", "1e21")
 _LISTS = (
@@ -41,13 +41,14 @@ _STATEMENTS = (
     "@c || exit();", "if (@c) exit();", "if (@c) return;", "@c ? await @call : null;", "exit();",
     "try @block catch (e) @block", "try @block catch (e) @block finally @block",
     "switch (@s) { case 'a': @inner break; default: @inner }", "while (false) @block", "do @block while (false);",
+    "const @+g = @+s => { if (@c) return @s; };", "function @+g(@+s) { if (@c) { return @s; } @change return @s; }",
     "@block", "{ let @S = 'q'; @inner }", "{ var @S = 'q'; }",
 )  # fmt: skip
 _FLAT = [form for form in _STATEMENTS if "@block" not in form and "@inner" not in form]
 _BY_LETTER = {"s": _TEXTS, "n": _NUMBERS, "l": _LISTS, "o": _OBJECTS, "c": _CONDITIONS}
 _SIMPLE = {"s": _WORDS, "n": ("0", "1"), "l": ("['a', 'b']",), "o": ("({k: 'a'})",), "c": ("true", "false"),
-           "r": ("({output: 'ok', exit_code: 0})",), "f": ("String",)}  # fmt: skip
-_BEFORE = "let s = 'a', n = 0, l = ['a', 'b'], o = {k: 'a'}; const f = async one => text(one);"
+           "r": ("({output: 'ok', exit_code: 0})",), "f": ("String",), "g": ("String",)}  # fmt: skip
+_BEFORE = "let s = 'a', n = 0, l = ['a', 'b'], o = {k: 'a'}; const f = async one => text(one), g = String;"
 _FIELD = re.compile(r"@(\+?\w+)")
 
 
@@ -63,7 +64,7 @@ class _Maker:
     def __init__(self, seed: int) -> None:
         self.chance = random.Random(seed)
         self.num_names = 0
-        self.scopes: list[dict[str, str]] = [{letter: letter for letter in "snlof"}]  # name -> letter
+        self.scopes: list[dict[str, str]] = [{letter: letter for letter in "snlofg"}]  # name -> letter
 
     def statement(self, depth: int) -> str:
         form = self.chance.choice(_STATEMENTS if depth else _FLAT)
@@ -74,7 +75,7 @@ class _Maker:
             name = found[1]
             if name.startswith("+"):
                 self.num_names += 1
-                (self.scopes[-1] if name == "+f" else new)[f"v{self.num_names}"] = name[1]
+                (self.scopes[-1] if name in ("+f", "+g") else new)[f"v{self.num_names}"] = name[1]
                 return f"v{self.num_names}"
             if name not in ("block", "inner", "call"):
                 return self.field(name, depth)
