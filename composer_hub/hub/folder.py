@@ -76,7 +76,8 @@ class FolderDestination:
         with _disk_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
             _tidy(self._folder(repo))
-        if repo_type != "dataset" and (self._folder(repo) / MANIFEST).exists():  # one name is one tree here
+        manifest = self._folder(repo) / MANIFEST
+        if repo_type != "dataset" and manifest.is_file() and b'"tables": {' in manifest.read_bytes():
             raise HubError(f"{self._folder(repo)} holds a dataset. Choose another name for the {repo_type}.")
 
     def commit(
