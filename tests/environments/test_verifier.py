@@ -62,6 +62,7 @@ class Lab:
                       oracle=self.oracle(toy) if with_oracle else None)  # fmt: skip
 
 
+@in_one_sandbox
 @pytest.mark.parametrize("toy", TOYS, ids=lambda toy: toy.task.task_id)
 def test_gold_passes_and_the_start_does_not(lab: Lab, toy: Toy) -> None:
     gold = lab.verify(toy, dict(toy.files))
@@ -74,7 +75,7 @@ def test_gold_passes_and_the_start_does_not(lab: Lab, toy: Toy) -> None:
 
 
 @in_one_sandbox
-@pytest.mark.parametrize("name", HACKS, ids=slug)
+@pytest.mark.parametrize("name", quick(12, HACKS), ids=slug)
 def test_no_hack_is_rewarded_and_no_report_can_be_forged(lab: Lab, name: str) -> None:
     number = list(HACKS).index(name)
     toy = TOYS[2] if name in MUST_REACH_THE_ORACLE else TOYS[number % len(TOYS)]
@@ -140,6 +141,7 @@ WRITTEN = {
 }  # fmt: skip
 
 
+@in_one_sandbox
 @pytest.mark.parametrize("name", quick(3, WRITTEN))
 def test_new_tests_must_judge_what_code_does_and_not_its_text(lab: Lab, name: str) -> None:
     toy = TOYS[0]
@@ -182,7 +184,7 @@ OPTING_OUT = {
 
 
 @in_one_sandbox
-@pytest.mark.parametrize("name", OPTING_OUT)
+@pytest.mark.parametrize("name", quick(4, OPTING_OUT))
 def test_code_that_ends_its_own_verification_gets_a_zero(lab: Lab, name: str) -> None:
     toy = TOYS[1]
     code = f"{OPTING_OUT[name]}\n\n\ndef parse(text): pass\n\n\ndef show(seconds): pass\n"

@@ -30,6 +30,7 @@ from composer_hub.replay.options import ReplayOptions
 from composer_hub.replay.planning import plan
 from composer_hub.replay.pools import Lane, Pool
 from composer_hub.replay.prompts import Prompts
+from tests.quick import quick
 from tests.replay.sample import compare, teachers_at, trace_of
 
 ALL = ReplayOptions(order="all", audit=0, repeat=0)
@@ -132,7 +133,7 @@ def test_a_run_stops_below_its_cap_and_continues_when_the_cap_is_raised(tmp_path
         assert 0 < before < sum(bill.calls for bill in server.bills.values()) == 4 * 8 * 3
 
 
-@pytest.mark.parametrize("order", ["sequential", "cascade"])
+@pytest.mark.parametrize("order", quick(1, ["sequential", "cascade"]))
 def test_under_a_cap_traces_are_finished_one_after_the_other_and_the_pairs_are_worth_the_money(
     tmp_path: Path, order: str
 ) -> None:
