@@ -112,15 +112,16 @@ async def delete(call: Call) -> Response:
 
 
 async def change_settings(call: Call) -> Response:
-    """Make a bucket private or public; without `private` in the body, `visibility` decides."""
+    """Make a bucket private or public: `private` decides, else `visibility`; without both it stays as it is."""
     bucket = _named(call, write=True)
     body = await call.json_body()
-    is_private = body.get("private", body.get("visibility") == "private")
-    if not isinstance(is_private, bool):
-        raise ApiError(400, "The field 'private' must be true or false.", "BadRequest")
-    visibility = "private" if is_private else "public"
+    visibility = body.get("visibility", bucket.visibility)
+    if "private" in body:
+        visibility = "private" if body["private"] is True else "public" if body["private"] is False else None
+    if visibility not in ("private", "public"):
+        raise ApiError(400, "`private` is true or false, and `visibility` is private or public.", "BadRequest")
     await call.write(bucketstore.set_visibility, call.store, bucket, visibility)
-    return call.json({"private": is_private})
+    return call.json({"private": visibility == "private"})
 
 
 async def apply_batch(call: Call) -> Response:

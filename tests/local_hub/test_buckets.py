@@ -175,6 +175,19 @@ def test_others_cannot_read_a_private_bucket_or_write_a_public_one(
     assert paths(ada, bucket) == ["a"]
 
 
+@pytest.mark.parametrize(
+    ("body", "status"),
+    [({"visibility": "publik"}, 400), ({"private": "no"}, 400), ({"private": None}, 400), ({}, 200)],
+)
+def test_a_private_bucket_stays_so_unless_it_is_made_public(
+    ada: HfApi, bucket: str, body: dict[str, Any], status: int
+) -> None:
+    ada.update_bucket_settings(bucket, private=True)
+    url, token = f"{ada.endpoint}/api/buckets/{bucket}/settings", {"authorization": f"Bearer {ada.token}"}
+    assert get_session().put(url, json=body, headers=token).status_code == status
+    assert ada.bucket_info(bucket).private
+
+
 def test_batches_sent_at_once_all_last(ada: HfApi, bucket: str) -> None:
     def send(number: int) -> None:
         ada.batch_bucket_files(bucket, add=[(b"same", f"{number}/{i}") for i in range(5)])
