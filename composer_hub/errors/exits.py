@@ -226,7 +226,7 @@ def rule_of_exit(command: str, code: int, output: str) -> ErrorRule:
     """Return the first rule of `EXITS` that holds for a command that left with this code."""
     commands = commands_in(command)
     main = main_command(commands)
-    purpose = (purpose_of(main) if main else "") or "run"
+    purpose = (main and purpose_of(main)) or "run"
     text = _both_ends(output)
     found = next(rule for rule in EXITS if _holds(rule, code, purpose, text))
     if not (found.pattern.pattern or found.codes) and _refuses_a_word(text, commands):
@@ -262,9 +262,9 @@ _LOOKED = _out("exit.looked", "nonzero_empty", 0.8, "")
 _NO_FILES = _out("exit.no_files", "path_not_found", 0.85, "")
 
 
-def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> bool:
+def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> object:
     fits = code in (rule.codes or [code]) and purpose in (rule.purposes or [purpose])
-    return fits and bool(rule.pattern.search(text))
+    return fits and rule.pattern.search(text)
 
 
 def _both_ends(text: str) -> str:
@@ -287,13 +287,12 @@ TEXTS: tuple[ErrorRule, ...] = (
 )  # fmt: skip
 """Rules over the end of an output without an exit code. They are opt-in, since quoted text looks the same."""
 
-_ONLY_THAT = TEXTS[-1:]  # a rule for an output that is the error and nothing else
-
 
 def text_rule_of(command: str, output: str) -> ErrorRule | None:
     """Return the first rule of `TEXTS` that matches the end of an output, or None if the command only shows files."""
     text = output[-OUTPUT_CHARS:]
-    rules = _ONLY_THAT if prints_files(commands_in(command)) else TEXTS
+    # A file that was shown may hold any text: there, the output has to be the error and nothing else.
+    rules = TEXTS[-1:] if prints_files(commands_in(command)) else TEXTS
     return next((rule for rule in rules if rule.pattern.search(text)), None)
 
 

@@ -255,11 +255,10 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
         return "unknown"  # the file had this text when the model read it, so it has changed since
     words = [word for word in complaint_of(context) if site.kind in NAMES and not _is_bare_name(word, site.kind)]
     is_refused = site.kind == "usage_error" and any(_is_of_a_tool(word, context.call) for word in words)
-    again = context.call.arguments in [
-        one.action.call.arguments for one in context.later if one.ok
-    ]  # nothing was wrong
-    is_told = not again and (site.blame == "model" or is_refused or offered(context))
-    is_proven = is_told or correction_of(context) is not None
+    later = [(one.ok, one.action.call.name, one.action.call.arguments) for one in context.later]
+    was_right = (True, site.tool, context.call.arguments) in later
+    is_told = not was_right and (site.blame == "model" or is_refused or offered(context))
+    is_proven = is_told or correction_of(context)
     if is_proven and not any(instructions.name(word, context.step.action) for word in words):
         return "model"
     return "unknown"
@@ -267,8 +266,8 @@ def blame_of(context: SiteContext, instructions: Instructions) -> str:
 
 def _is_of_a_tool(word: str, call: ToolCall) -> bool:
     """Return whether a word was for an installed program; one that is run by its path is the project's."""
-    programs = (one for one in Action(call, None).commands if "/" not in one.words[0])
-    return any(word in part for one in programs for part in one.words[1:])
+    commands = Action(call, None).commands
+    return any(word in part for one in commands if "/" not in one.words[0] for part in one.words[1:])
 
 
 def _is_bare_name(word: str, kind: str) -> bool:

@@ -84,6 +84,12 @@ def test_a_call_that_works_later_as_it_is_was_right() -> None:
     assert [site.blame for site in sites(failed, shell("npm run build", "done", WORKED))] == ["unknown"]
 
 
+def test_a_later_call_of_another_tool_does_not_excuse_arguments_that_this_one_refused() -> None:
+    refused = ("Write", {"file_path": "/w/a"}, "InputValidationError: `content` is missing", flag(is_error=True))
+    read = ("Read", {"file_path": "/w/a"}, "text", flag(is_error=False))
+    assert [site.blame for site in sites(refused, read)] == ["model"]
+
+
 VALIDATED = [
     ("gh pr diff 1 --stat", "unknown flag: --stat", "model"),
     ("gh pr list --json number,checks", 'Unknown JSON field: "checks"', "model"),
