@@ -247,9 +247,19 @@ class _Interpreter:
             self.run(node.named_children, inner)
 
     def in_loop(self, body: Node, scope: _Scope) -> None:
+        self.again(body)
         leaves = {"break_statement", "continue_statement"}.intersection(types_in(body))
         with self.in_doubt() if leaves else contextlib.nullcontext():
             self.statement(body, scope)
+
+    def again(self, body: Node) -> None:
+        """Count the work of code that may run many times, also of its parts that are only looked through."""
+        self.spend((body.end_byte - body.start_byte) // 20)
+
+    def spend(self, work: int) -> None:
+        self.work += work
+        if self.work > MAX_WORK:
+            raise NotPlain
 
     def stringified(self, arguments: Sequence[Any]) -> Any:
         value = self.copied(arguments[0]) if arguments else UNKNOWN
@@ -336,9 +346,7 @@ class _Interpreter:
 
     def copied(self, value: Any) -> Any:
         """Return a value as it is now: the script may change its lists and objects later."""
-        self.work += 1
-        if self.work > MAX_WORK:
-            raise NotPlain
+        self.spend(1)
         if isinstance(value, list):
             return [self.copied(one) for one in value]
         return {name: self.copied(one) for name, one in value.items()} if isinstance(value, dict) else value
@@ -481,6 +489,7 @@ class _Interpreter:
         return self.handed_over(arguments)
 
     def apply(self, function: _Function, arguments: Sequence[Any], *, is_apart: bool = True) -> Any:
+        self.again(function.body)
         scope = function.scope.new_child(dict.fromkeys(function.variables, UNKNOWN))
         for place, parameter in enumerate(function.parameters):
             self.bind(parameter, arguments[place] if place < len(arguments) else UNKNOWN, scope, _declare)

@@ -265,3 +265,9 @@ def test_long_texts_with_many_marks_are_read_at_all():
     assert results(TWO + "text(a.output); text('== b =='); text(b);", "{" * 150_000) is None
     maybe = RUN + "if (r.session_id) text(`a${r.output}`); " * 24 + "text('END');"
     assert results(maybe, "END" + "a" * 24) == [CallResult("END" + "a" * 24)]
+
+
+@pytest.mark.parametrize("code", ["for (const x of a) { f = () => {%s}; }", "a.map(x => { if (false) {%s} });"])
+def test_code_that_a_loop_only_looks_through_is_work_too(code: str) -> None:
+    text = f"const a = [{'1,' * 150}]; let f; {code % ('y = 1;' * 600)} await tools.exec_command({{cmd: 'x'}});"
+    assert script_of(text) is None
