@@ -229,3 +229,14 @@ def test_the_exit_code_of_a_command_is_read_from_its_result(read_file, tmp_path,
     (session,), _ = read_file(chat_rows, path)
     assert [flag.exit_code for flag in session.flags.values()] == [1]
     assert [site.kind for step in find_errors(session).steps for site in step.error_sites] == ["usage_error"]
+
+
+def test_thinking_beside_the_blocks_of_a_message_is_kept(logs, read_file, tmp_path):
+    row = json.loads((logs / "chat_rows/anthropic_blocks.jsonl").read_text())
+    call = row["messages"][1]
+    del call["content"][0]
+    path = tmp_path / "rows.jsonl"
+    path.write_text(json.dumps({**row, "messages": [row["messages"][0], {**call, "reasoning_content": "Count."}]}))
+    (session,), _ = read_file(chat_rows, path)
+    assert session.trace.messages[-1].reasoning_content == "Count."
+    assert session.trace.steps[0].reasoning_status == "plain"

@@ -128,8 +128,9 @@ def _unfolded(entry: dict[str, Any], report: FileReport) -> Iterator[dict[str, A
         yield {**block, "role": "tool", "tool_call_id": text_at(block, "tool_use_id")}
     if blocks.text or _role(entry) == "assistant":
         calls = [{"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in blocks.calls]
-        thoughts = {"reasoning_content": "\n".join(blocks.thoughts), "reasoning_status": blocks.reasoning}
-        yield {**entry, "content": blocks.text, "tool_calls": calls or entry.get("tool_calls"), **thoughts}
+        thoughts = "\n".join(blocks.thoughts) or _thinking(entry)
+        thinking = {"reasoning_content": thoughts, "reasoning_status": blocks.reasoning}
+        yield {**entry, "content": blocks.text, "tool_calls": calls or entry.get("tool_calls"), **thinking}
 
 
 def message_of(entry: Mapping[str, Any]) -> Message:
