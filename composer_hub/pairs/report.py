@@ -35,6 +35,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -139,8 +140,10 @@ def of_other_pairs(rows: Sequence[Metric], pairs: Collection[Pair]) -> list[Metr
     new = [*_origin(pairs), *_bias(pairs, _Draws(places, seed=0), seed=0), *_lengths(pairs)]
     names = {row.metric for row in new} | {"pairs_by_length"}
     growth = len(pairs) / (next((row.value for row in rows if row.metric == "pairs"), None) or math.nan)
-    factors = {"pairs": growth, "pairs_per_trace": growth, "usd_per_pair": 1 / (growth or math.nan)}
-    return [*(_scaled(row, factors.get(row.metric, 1.0)) for row in rows if row.metric not in names), *new]
+    factors = {"pairs_per_trace": growth, "usd_per_pair": 1 / (growth or math.nan)}
+    kept = [_scaled(row, factors.get(row.metric, 1.0)) for row in rows if row.metric not in names]
+    counts: dict[str, dict[str, Any]] = {"pairs": {"value": len(pairs)}, "usd_per_pair": {"n": len(pairs)}}
+    return [*(replace(row, **counts.get(row.metric, {})) for row in kept), *new]
 
 
 def _scaled(row: Metric, factor: float) -> Metric:

@@ -141,6 +141,17 @@ def test_a_report_follows_a_review_in_what_it_says_of_pairs(
     assert [row for row in rows if not row.metric.startswith(about_pairs)] == others
 
 
+@pytest.mark.parametrize("num_before", [49, 0])
+def test_the_pairs_of_a_reviewed_report_are_counted(
+    num_before: int, make_trace: Callable[..., Any], make_vote: Callable[..., Any]
+) -> None:
+    votes = [make_vote(trace := make_trace(LS, name="one"), 0, name, READ) for name in ("a-x", "b-x")]
+    pairs = build_pairs(trace, votes)[0] if num_before else []
+    rows = of_other_pairs([Metric("pairs", value=num_before), Metric("usd_per_pair", value=0.1, n=num_before)], pairs)
+    assert value(rows, "pairs") == len(pairs)
+    assert [row.n for row in rows if row.metric == "usd_per_pair"] == [len(pairs)]
+
+
 def test_a_set_without_a_report_gets_none_by_a_review() -> None:
     assert of_other_pairs([], []) == []
 
