@@ -197,8 +197,8 @@ def _publish(
                 destination.tag(repo, plan.version.tag, revision, message=f"{repo} {plan.version}")
                 return Published(repo, plan.version.tag, revision, destination.address, plan.rows, note=note)
             except Moved as moved:
-                if not built and not only_from_head:
-                    raise  # the rows come from a version that is gone, and can be read only once
+                if not built and (number or not only_from_head):
+                    raise  # the rows come from a version that is gone, not from the head of this repository
                 lost = plan if moved.maybe_by_us else lost
     raise PublishError(
         f"{repo} kept moving while {_MAX_PLANS} plans were made: publish again when others have finished."

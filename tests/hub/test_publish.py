@@ -17,6 +17,7 @@ from composer_hub.hub import (
     Card,
     CardError,
     Change,
+    Draft,
     FolderDestination,
     HubError,
     HubRefused,
@@ -37,6 +38,7 @@ from composer_hub.hub import (
     load_traces,
     publish,
     publish_model,
+    update,
 )
 from composer_hub.records import Pair, StepRow, Trace, features_of, step_row, to_row
 from tests.factories import make_pair, make_trace
@@ -247,6 +249,12 @@ def test_a_version_that_another_has_replaced_in_a_folder_is_not_read_as_if_it_we
             read()
     with pytest.raises(exits.ComposerError, match="no longer holds"):  # rows that are made of it
         publish(folder, "me/copy", [Table("traces", first.rows("traces"), features_of(Trace), "trace_id")], CARD)
+    with pytest.raises(exits.ComposerError, match="no longer holds"):
+        update(
+            folder,
+            "me/copy",
+            lambda _: Draft([Table("traces", first.rows("traces"), features_of(Trace), "trace_id")], CARD),
+        )
 
 
 def test_a_missing_config_names_those_that_are_there(folder: FolderDestination) -> None:
