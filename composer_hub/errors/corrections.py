@@ -309,7 +309,7 @@ _DESTROYING = frozenset((
 
 def is_destructive(command: SimpleCommand) -> bool:
     """Return whether a command removes work, skips a check or only asks for help: never a correction."""
-    return command.program in _DESTRUCTIVE or bool(_DESTROYING & set(command.words[1:]))
+    return command.program in _DESTRUCTIVE or not _DESTROYING.isdisjoint(command.words[1:])
 
 
 def parts_of(command: str) -> list[str]:

@@ -62,7 +62,7 @@ def purpose_of(command: SimpleCommand) -> str:
     if program in _CHECKERS or "lint" in program:
         return "check"
     if program == "git":
-        hooked = bool(_HOOKED.intersection(_git_words(command.words)[:1]))
+        hooked = not _HOOKED.isdisjoint(_git_words(command.words)[:1])
         return "probe" if _is_git_probe(command.words) else "hooked" if hooked else "vcs"
     if program in _DISPATCHERS:
         return _purpose_of_target(command.words[1:4], interpreted=program.startswith(("python", "node")))
@@ -262,9 +262,9 @@ _LOOKED = _out("exit.looked", "nonzero_empty", 0.8, "")
 _NO_FILES = _out("exit.no_files", "path_not_found", 0.85, "")
 
 
-def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> object:
+def _holds(rule: ErrorRule, code: int, purpose: str, text: str) -> bool:
     fits = code in (rule.codes or [code]) and purpose in (rule.purposes or [purpose])
-    return fits and rule.pattern.search(text)
+    return fits and bool(rule.pattern.search(text))
 
 
 def _both_ends(text: str) -> str:
