@@ -134,13 +134,20 @@ for name, about in info["named_endpoints"].items():
 """
 MCP = """
 import asyncio, json, sys
+import httpx
 from mcp import ClientSession
 from mcp.client.streamable_http import streamable_http_client
 url, ids, shapes = json.loads(sys.argv[1])
 
+class Patient(httpx.AsyncHTTPTransport):
+    async def handle_async_request(self, request):
+        while (response := await super().handle_async_request(request)).status_code == 429:
+            await asyncio.sleep(float(response.headers["retry-after"]))
+        return response
+
 async def main():
-    to = f"{url}gradio_api/mcp/"
-    async with streamable_http_client(to) as (read, write, *_), ClientSession(read, write) as session:
+    http, to = httpx.AsyncClient(transport=Patient(), timeout=60, trust_env=False), f"{url}gradio_api/mcp/"
+    async with streamable_http_client(to, http_client=http) as (read, write, *_), ClientSession(read, write) as session:
         await session.initialize()
         tools = (await session.list_tools()).tools
         print(json.dumps([tool.name for tool in tools]))
