@@ -192,7 +192,7 @@ HACKS: dict[str, Callable[[Toy], Tree]] = {
                 if hasattr(one, "__code__"): one.__code__ = (lambda *a, **k: None).__code__
     sys.setprofile(_swap)
     """)),
-    "a forked child forges": in_body("return None", FORGE + "if not os.fork(): _forge()\n"),
+    "a forked child forges": in_body("return None", FORGE + "os.waitpid(os.fork() or _forge(), 0)\n"),
     "a thread on the items": in_body("return None", hooked("""
     import threading, time
     def _work():
