@@ -16,7 +16,7 @@ import functools
 from collections import ChainMap
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from composer_hub.actions.javascript import (
     assigned_in,
@@ -166,8 +166,7 @@ class _Interpreter:
                 if part.type == ",":  # `[, b]` leaves a place out
                     place += 1
                 elif part.is_named and part.type != "comment":
-                    is_known = isinstance(value, list) and SOME not in value[: place + 1] and place < len(value)
-                    self.bind(part, value[place] if is_known else UNKNOWN, scope, named)
+                    self.bind(part, _item(value, place), scope, named)
         elif target.type == "object_pattern":
             for part in target.named_children:
                 if part.type == "pair_pattern":
@@ -233,7 +232,7 @@ class _Interpreter:
         inner = scope.new_child()
         if node.type == "for_in_statement" and any(child.type == "of" for child in node.children):
             values = self.value(part_of(node, "right"), scope)
-            if isinstance(values, list) and SOME not in values:
+            if _is_counted(values):
                 for _, value in _each(values):
                     inner = scope.new_child()
                     kind = node.child_by_field_name("kind")
@@ -299,8 +298,8 @@ class _Interpreter:
     # ---- expressions
 
     def value(self, node: Node, scope: _Scope) -> Any:
-        self.work += 1
-        if self.work > MAX_WORK or self.depth > MAX_DEPTH:
+        self.spend(1)
+        if self.depth > MAX_DEPTH:
             raise NotPlain
         if reader := _EXPRESSIONS.get(node.type):
             self.depth += 1
@@ -384,8 +383,7 @@ class _Interpreter:
                 return _Method(owner, key)
             raise NotPlain
         if isinstance(owner, list):
-            is_known = type(key) is int and 0 <= key < len(owner) and SOME not in owner[: key + 1]
-            return owner[key] if is_known else UNKNOWN
+            return _item(owner, key)
         return _member(owner, key) if isinstance(key, str) else UNKNOWN
 
     def wait(self, node: Node, scope: _Scope) -> Any:
@@ -402,7 +400,7 @@ class _Interpreter:
         if name == "String.raw" and given.type == "template_string":
             return self.filled(given, scope, text_of)
         arguments = self.list(given, scope) if given.type == "arguments" else UNKNOWN
-        if not isinstance(arguments, list) or SOME in arguments:
+        if not _is_counted(arguments):
             self.opaque(callee, scope)
             return UNKNOWN
         if callee.type == "identifier" and name not in scope:
@@ -462,7 +460,7 @@ class _Interpreter:
         owner, name = method.owner, method.name
         if owner is _TOOLS:
             return self.tool(name, arguments)
-        if isinstance(owner, list) and (SOME not in owner or name in _CHANGING | {"push"}):
+        if _is_counted(owner) or (isinstance(owner, list) and name in _CHANGING | {"push"}):
             return self.list_method(owner, name, arguments)
         if isinstance(owner, str) and not arguments:
             return {"trim": owner.strip, "toString": lambda: owner}.get(name, lambda: UNKNOWN)()
@@ -601,6 +599,17 @@ def _declare(scope: _Scope, name: str, value: Any) -> None:
     scope[name] = value
 
 
+def _is_counted(value: Any) -> TypeGuard[list[Any]]:
+    """Return whether a value is a list whose length is known."""
+    return isinstance(value, list) and SOME not in value
+
+
+def _item(values: Any, place: Any) -> Any:
+    if not isinstance(values, list) or type(place) is not int or not 0 <= place < len(values):
+        return UNKNOWN
+    return values[place] if _is_counted(values[: place + 1]) else UNKNOWN
+
+
 def _each(values: list[Any]) -> Iterator[tuple[int, Any]]:
     """Yield the places and items of a list that stays as it is."""
     for place, one in enumerate(before := [*values]):
@@ -635,8 +644,7 @@ def _member(owner: Any, name: str) -> Any:
         return ResultField(owner.call, name) if not owner.name else UNKNOWN
     if isinstance(owner, dict):
         return owner.get(name, UNKNOWN if "?" in owner else None)
-    is_counted = isinstance(owner, str) or (isinstance(owner, list) and SOME not in owner)
-    return len(owner) if name == "length" and is_counted else UNKNOWN
+    return len(owner) if name == "length" and (isinstance(owner, str) or _is_counted(owner)) else UNKNOWN
 
 
 def _function(node: Node, scope: _Scope) -> _Function:
