@@ -18,7 +18,7 @@ from composer_hub.local_hub import bucketstore
 from composer_hub.local_hub.bucketstore import Bucket, BucketFile
 from composer_hub.local_hub.calls import JSON_LIMIT, PUBLIC_LIMIT, ApiError, Call, Hub, Route
 from composer_hub.local_hub.files import checked_paths, send_content
-from composer_hub.local_hub.repos import may_open
+from composer_hub.local_hub.repos import may_open, visibility_of
 from composer_hub.local_hub.store import Exists
 from composer_hub.local_hub.xettokens import area_of, grant
 
@@ -69,10 +69,8 @@ async def create(call: Call) -> Response:
     if not user.may_create_in(namespace):
         raise ApiError(403, f'You don\'t have the rights to create a bucket under the namespace "{namespace[:200]}"')
     body = await call.json_body()
-    by_default = "private" if call.hub.accounts.is_private_by_default(namespace) else "public"
-    visibility = body.get("visibility") or by_default
-    if visibility not in ("public", "private"):
-        raise ApiError(400, "A bucket's `visibility` is public or private.", "BadRequest")
+    by_default = visibility_of(call.hub.accounts.is_private_by_default(namespace))
+    visibility = _checked_visibility(body.get("visibility") or by_default)
     try:
         await call.write(bucketstore.create_bucket, call.store, name, visibility, user.name)
     except Exists as error:
@@ -115,13 +113,16 @@ async def change_settings(call: Call) -> Response:
     """Make a bucket private or public: `private` decides, else `visibility`; without both it stays as it is."""
     bucket = _named(call, write=True)
     body = await call.json_body()
-    visibility = body.get("visibility", bucket.visibility)
-    if "private" in body:
-        visibility = "private" if body["private"] is True else "public" if body["private"] is False else None
-    if visibility not in ("private", "public"):
-        raise ApiError(400, "`private` is true or false, and `visibility` is private or public.", "BadRequest")
+    given = visibility_of(body["private"]) if "private" in body else body.get("visibility", bucket.visibility)
+    visibility = _checked_visibility(given)
     await call.write(bucketstore.set_visibility, call.store, bucket, visibility)
     return call.json({"private": visibility == "private"})
+
+
+def _checked_visibility(visibility: Any) -> str:
+    if visibility not in ("public", "private"):
+        raise ApiError(400, "A bucket's `visibility` is public or private.", "BadRequest")
+    return str(visibility)
 
 
 async def apply_batch(call: Call) -> Response:

@@ -104,7 +104,7 @@ async def change_settings(call: Call) -> Response:
     body = await call.json_body()
     visibility = body.get("visibility")
     if visibility is None and body.get("private") is not None:
-        visibility = _visibility(body["private"])
+        visibility = visibility_of(body["private"])
     gated = body.get("gated")
     if visibility not in (None, "public", "private", "protected") or gated not in (None, False, "auto", "manual"):
         raise ApiError(400, "Settings are `visibility` (public, private, protected) and `gated` (auto, manual, false).")
@@ -355,10 +355,11 @@ def _main(call: Call, repo: Repo) -> str:
 
 def _default_visibility(call: Call, namespace: str, body: Mapping[str, Any]) -> str:
     is_private = body.get("private")
-    return _visibility(call.hub.accounts.is_private_by_default(namespace) if is_private is None else is_private)
+    return visibility_of(call.hub.accounts.is_private_by_default(namespace) if is_private is None else is_private)
 
 
-def _visibility(is_private: Any) -> str:
+def visibility_of(is_private: Any) -> str:
+    """Return the name for a `private` of a JSON body; refuse anything but true and false."""
     if not isinstance(is_private, bool):
         raise ApiError(400, "The field 'private' must be true or false.", "BadRequest")
     return "private" if is_private else "public"
