@@ -199,14 +199,15 @@ class TeacherServer:
         tools = canonical_json(body.get("tools") or [])
         chain, tokens = hashlib.sha256(tools.encode()).digest(), tokens_of(tools)
         prefixes, cached, now = [], 0, self.clock()
+        while cache and cache[oldest := next(iter(cache))][1] <= now:
+            del cache[oldest]
         for message in body["messages"]:
             text = canonical_json(_unmarked(message))
             chain = hashlib.sha256(chain + text.encode("utf-8", "replace")).digest()
             tokens += tokens_of(text)
             prefixes.append((chain, tokens))
-            held = cache.get(chain)
-            if held and held[1] > now:
-                cached = held[0]
+            if chain in cache:
+                cached = cache[chain][0]
         cached = cached // BLOCK * BLOCK if cached >= self.min_cached_tokens else 0
         return _CountedPrompt(tokens, cached, prefixes, cache, chain.hex())
 
@@ -236,12 +237,11 @@ class TeacherServer:
         return {**usage, "cost": cost / NANO} if self.tells_cost else usage
 
     def _remember(self, teacher: ScriptedTeacher, counted: _CountedPrompt) -> None:
-        cache, now = counted.cache, self.clock()
-        for chain in [chain for chain in cache if cache[chain][1] <= now]:
-            del cache[chain]
-        # Any prefix of the prompt can be read again.
+        cache, until = counted.cache, self.clock() + teacher.cache_ttl_s
+        # Any prefix of the prompt can be read again; those that expire first come first.
         for chain, tokens in counted.prefixes:
-            cache[chain] = (tokens, now + teacher.cache_ttl_s)
+            cache.pop(chain, None)
+            cache[chain] = (tokens, until)
 
 
 @dataclass(frozen=True, slots=True)
