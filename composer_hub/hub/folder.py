@@ -76,7 +76,7 @@ class FolderDestination:
         with _disk_errors(parent):
             parent.mkdir(parents=True, exist_ok=True)
             _tidy(self._folder(repo))
-        manifest = self._folder(repo) / MANIFEST
+        manifest = self._folder(repo) / MANIFEST  # a dataset's has tables, a model's has none
         if repo_type != "dataset" and manifest.is_file() and b'"tables": {' in manifest.read_bytes():
             raise HubError(f"{self._folder(repo)} holds a dataset. Choose another name for the {repo_type}.")
 
